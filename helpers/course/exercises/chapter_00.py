@@ -1,0 +1,79 @@
+"""Questions of chapter 00: the example section, the story, and the map."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ..quiz import Exercise, Outcome, Prediction, right, same, wrong
+from ..story import GaussianNLL, train
+
+
+def _row_write() -> str:
+    x = torch.arange(12).view(3, 4)
+    x[1][0] = 40
+    return "x changes" if x[1, 0] == 40 else "x does not change"
+
+
+def _story() -> str:
+    losses = train(GaussianNLL.apply, steps=150)
+    if all(map(math.isfinite, losses)):
+        return "both train"
+    return (
+        "the hand-written one fails later"
+        if math.isfinite(losses[1])
+        else "the hand-written one fails at the first step"
+    )
+
+
+PREDICTIONS = {
+    "row-write": Prediction(
+        _row_write,
+        {"x does not change": "A slice of a Python list is a copy. A row of a tensor is a view."},
+    ),
+    "story": Prediction(
+        _story,
+        {
+            "both train": "Equal values of the loss say nothing about its gradient. Training uses only the gradient.",
+            "the hand-written one fails at the first step": (
+                "A wrong gradient need not be wrong in every part. Here a part of it is right, and that part trains."
+            ),
+        },
+    ),
+}
+
+
+def _check_row_slots(answer: object) -> Outcome:
+    x = torch.arange(12).view(3, 4)
+    truth = [x.stride(0) * 2 + x.stride(1) * column for column in range(4)]
+    if same(truth, answer):
+        return right("Row 2 starts at slot 2 · 4 = 8.")
+    if same([2], answer) or same(2, answer):
+        return wrong("That is the number of the row. The question asks for the slots that the row reads.")
+    if same([slot + 1 for slot in truth], answer) or same([4, 5, 6, 7], answer):
+        return wrong("Slots and rows are counted from 0, so row 2 is the third row.")
+    return wrong("Look at the small numbers in the last row of the grid in Figure 0.1.")
+
+
+def _check_layers(answer: object) -> Outcome:
+    if not isinstance(answer, (list, tuple)) or len(answer) != 3:
+        return wrong("A list of three words is wanted, one for each symptom.")
+    truth = ["storage", "graph", "kernel"]
+    for number, (expected, given) in enumerate(zip(truth, answer, strict=True), start=1):
+        if given not in truth:
+            return wrong(f"Answer {number} is {given!r}; the parts are 'storage', 'graph' and 'kernel'.")
+        if given != expected:
+            because = {
+                1: "The graph plays no part in saving. What is written is the block of memory behind the slice.",
+                2: "Storage holds numbers, a kernel computes them. Which gradient belongs to w is the graph's work.",
+                3: "The operator exists and the memory is there. What is missing is code for this backend.",
+            }
+            return wrong(f"Answer {number} is not {given!r}. {because[number]}")
+    return right("You have placed three symptoms. The chapters give you the proofs.")
+
+
+EXERCISES = {
+    "ex-row-slots": Exercise("0.1", "The slots of a row", _check_row_slots),
+    "ex-which-layer": Exercise("0.2", "Which part is it?", _check_layers),
+}

@@ -1,0 +1,176 @@
+"""Checks of chapter 01: copies, writes, and who holds memory. Each asks torch for the truth.
+
+A check returns `right(...)` or `wrong(...)`; what a wrong answer gets names the misconception. A
+reader's function may raise: `check` catches that and names the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from helpers.model.copies import find_copies
+
+from ..quiz import Outcome, right, wrong
+
+
+def copying(answer: Any) -> Outcome:
+    m = torch.randn(8, 8)
+    steps = {
+        "a": lambda: m.T + m,
+        "b": lambda: m.T.contiguous(),
+        "c": lambda: m.contiguous(),
+        "d": lambda: m.T.reshape(64),
+        "e": lambda: m[::2].reshape(2, 2, 8),
+    }
+    truth = {letter for letter, step in steps.items() if find_copies(step).nbytes}
+    why = {
+        "a": "a makes a new result, but it reads m.T where it lies and copies no operand.",
+        "b": "b copies: m.T is not contiguous.",
+        "c": "c copies nothing: m is contiguous already, and contiguous() returns m itself.",
+        "d": "d copies: the two dimensions of m.T cannot merge.",
+        "e": "e copies nothing: the new shape splits and merges only where the strides allow it.",
+    }
+    return _compare_letters(answer, truth, why, "Measured, not guessed.")
+
+
+def overlap(answer: Any) -> Outcome:
+    writes = {
+        "a": (slice(None, 3), slice(3, None)),
+        "b": (slice(None, None, 2), slice(1, None, 2)),
+        "c": (slice(2, None), slice(None, 4)),
+        "d": (slice(None), slice(None)),
+    }
+    truth = {letter for letter, (target, source) in writes.items() if _refused(target, source)}
+    why = {
+        "a": "a reads slots 3, 4, 5 and writes slots 0, 1, 2: none in common.",
+        "b": "b reads the odd slots and writes the even ones: none in common.",
+        "c": "c reads slots 0 to 3 and writes slots 2 to 5: slots 2 and 3 are both, in different places.",
+        "d": "In d every slot is read for its own write, so the order does not matter, and torch allows it.",
+    }
+    return _compare_letters(answer, truth, why, "Only a partial overlap is refused.")
+
+
+def _refused(target: slice, source: slice) -> bool:
+    h = torch.arange(6.0)
+    try:
+        h[target] = h[source]
+    except RuntimeError:
+        return True
+    return False
+
+
+def _compare_letters(answer: Any, truth: set[str], why: dict[str, str], praise: str) -> Outcome:
+    """Compare a list of letters, read kindly: ["a", "b"], ("A",), "a, b" and "ab" will do."""
+    parts = list(answer) if isinstance(answer, (list, tuple, set, str)) else [answer]
+    if not all(isinstance(part, str) for part in parts):
+        return wrong('A list of letters is wanted, for example ["a", "b"].')
+    letters = {part.strip().lower() for part in parts} - {"", ","}
+    if unknown := sorted(letters - set(why)):
+        return wrong(f"There is no {unknown[0]!r}; the letters are {', '.join(why)}.")
+    if different := sorted(letters ^ truth):
+        return wrong(f"Not yet. {why[different[0]]}")
+    return right(praise)
+
+
+def clip_rows(answer: Callable) -> Outcome:
+    rows = torch.tensor([[-1.0, 2.0], [-3.0, 4.0], [5.0, -6.0]])
+    for chosen in (torch.tensor([True, False, True]), torch.tensor([2, 0])):
+        given, truth = rows.clone(), rows.clone()
+        truth[chosen] = truth[chosen].clamp(min=0)
+        answer(given, chosen)
+        if torch.equal(given, rows):
+            return wrong("rows has not changed: the write went into the copy that rows[chosen] makes.")
+        if torch.equal(given, rows.clamp(min=0)):
+            return wrong("All rows were clipped. Only the chosen ones should be.")
+        if not torch.equal(given, truth):
+            return wrong(f"rows is now {given.tolist()}, and {truth.tolist()} is wanted.")
+    return right("One assignment into rows: nothing is lost.")
+
+
+def flatten_pixels(answer: Callable) -> Outcome:
+    images = torch.arange(48.0).view(2, 3, 2, 4).to(memory_format=torch.channels_last)
+    truth = images.permute(0, 2, 3, 1).reshape(2, -1)
+    given = answer(images)
+    if not isinstance(given, torch.Tensor):
+        return wrong(f"flatten_pixels returned {type(given).__name__}; a tensor is wanted.")
+    if given.shape != truth.shape:
+        return wrong(f"The shape is {tuple(given.shape)}, and {tuple(truth.shape)} is wanted.")
+    if torch.equal(given, images.flatten(1)):
+        return wrong("That is channel by channel, and it copies. Pixel by pixel: the channels of one pixel come first.")
+    if not torch.equal(given, truth):
+        return wrong("The numbers are in another order than pixel by pixel.")
+    if given.untyped_storage().data_ptr() != images.untyped_storage().data_ptr():
+        return wrong("The numbers are right, but they were copied. Permute, then use view: it never copies.")
+    return right("In channels_last memory is already in this order, so it costs nothing.")
+
+
+def scene() -> dict[str, torch.Tensor]:
+    """Return the names of exercise 1.14: small tensors, one of which holds a block of 200 MB.
+
+    The block is never written, so the operating system gives it no memory.
+    """
+    return {
+        "weights": torch.zeros(64, 64),
+        "bias": torch.zeros(64),
+        "mask": torch.zeros(1).expand(1000, 1000),
+        "first_row": torch.empty(50_000, 1000)[0],
+        "table": torch.arange(4096).view(64, 64).T,
+        "last": torch.zeros(64, 64)[-1],
+    }
+
+
+def holder(answer: Any) -> Outcome:
+    names = scene()
+    if not isinstance(answer, str) or answer not in names:
+        return wrong(f"A key of the dict is wanted, one of {', '.join(names)}.")
+    storage = {name: t.untyped_storage().nbytes() for name, t in names.items()}
+    if answer == max(storage, key=storage.get):
+        return right(f"{names[answer].numel():,} elements hold a block of {storage[answer]:,} bytes.")
+    if answer == max(names, key=lambda name: names[name].numel()):
+        return wrong("It has the most elements, but it is expanded: they are one slot. Count the bytes of the storage.")
+    return wrong(f"The storage of {answer!r} has {storage[answer]:,} bytes. One entry has {max(storage.values()):,}.")
+
+
+def snapshot(answer: Callable) -> Outcome:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    taken = answer(model)
+    if not hasattr(taken, "keys") or set(taken.keys()) != set(before):
+        return wrong("A dict with all names of state_dict() is wanted, the buffers' names included.")
+    with torch.no_grad():
+        for tensor in model.state_dict().values():
+            tensor.add_(1)
+    follows = [name for name in before if not torch.equal(taken[name], before[name])]
+    if follows:
+        return wrong(
+            f"{follows[0]!r} follows the model: it shares its storage. A new dict still holds the same tensors."
+        )
+    return right("Every tensor of it has a storage of its own.")
+
+
+def wasteful(answer: Callable) -> Outcome:
+    big = torch.zeros(100, 100)
+    tensors = {
+        "whole": big,
+        "row": big[0],
+        "most": big[:60],
+        "transposed": big.T,
+        "expanded": torch.zeros(1).expand(50, 50),
+        "clone": big[0].clone(),
+        "fifth": torch.zeros(10)[:2],
+    }
+    truth = {name for name, t in tensors.items() if t.untyped_storage().nbytes() > 2 * t.nbytes}
+    given = answer(tensors)
+    if not isinstance(given, (set, list, tuple)):
+        return wrong(f"wasteful returned {type(given).__name__}; a set of names is wanted.")
+    if missing := sorted(truth - set(given)):
+        t = tensors[missing[0]]
+        return wrong(f"{missing[0]!r} is missing: {t.nbytes:,} bytes on a storage of {t.untyped_storage().nbytes():,}.")
+    if extra := sorted(set(given) - truth, key=str):
+        if extra == ["expanded"]:
+            return wrong("'expanded' has a storage that is smaller than its elements: nothing is wasted there.")
+        return wrong(f"{extra[0]!r} does not hold more than twice its size.")
+    return right("Run it on the weights of a model you use.")

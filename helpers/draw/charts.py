@@ -1,0 +1,162 @@
+"""Charts of quantities, with matplotlib: curves over steps, and time against size.
+
+matplotlib is imported when a chart is drawn, not before. A chart carries a sentence that holds no
+timing and no measured number, so that the sentence is the same in every run and can be compared.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from io import BytesIO
+from typing import Any
+
+import torch
+
+from helpers.model.finding import HelperError
+
+LINES = ("#d55e00", "#0072b2", "#009e73", "#cc79a7")
+MARKERS = ("o", "s", "^", "D")
+STYLE = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.labelsize": 12,
+    "figure.facecolor": "white",
+    "figure.figsize": (6.4, 3.2),
+    "font.size": 11,
+    "grid.alpha": 0.3,
+    "lines.linewidth": 2,
+}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture of measured numbers, as PNG bytes, with the sentence that says what it shows."""
+
+    png: bytes
+    sentence: str
+
+    def __repr__(self) -> str:
+        return self.sentence
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
+        source = "data:image/png;base64," + b64encode(self.png).decode()
+        return {"text/html": f'<img alt="{escape(self.sentence)}" src="{source}">', "text/plain": self.sentence}
+
+
+def draw_lines(
+    lines: Mapping[str, Sequence[float]],
+    *,
+    x_label: str = "step",
+    y_label: str = "",
+    y_limits: tuple[float, float] | None = None,
+) -> Chart:
+    """Draw one line per name over steps 0, 1, 2 …; a line that becomes NaN ends in a marked cross.
+
+    `lines` maps names to lists of numbers. Raises HelperError for anything else.
+    """
+    data = {str(name): _numbers(name, values) for name, values in _mapping(lines).items()}
+    low, high = y_limits or (-math.inf, math.inf)
+
+    def paint(axes: Any) -> None:
+        for (name, values), colour in zip(data.items(), LINES, strict=False):
+            shown = [(step, min(max(value, low), high)) for step, value in enumerate(values) if math.isfinite(value)]
+            steps, heights = zip(*shown, strict=True) if shown else ((0,), (0.0,))
+            axes.plot(steps, heights, color=colour)
+            ended = len(shown) < len(values)
+            if ended:
+                axes.plot(steps[-1], heights[-1], marker="X", markersize=9, color=colour, clip_on=False)
+            text = f"{name}: NaN" if ended else name
+            axes.annotate(
+                text, (steps[-1], heights[-1]), xytext=(9, 0), textcoords="offset points", va="center", color=colour
+            )
+        if y_limits:
+            axes.set_ylim(y_limits)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+
+    return _chart(paint, " ".join(_line_sentence(name, values) for name, values in data.items()))
+
+
+def draw_cost(functions: Mapping[str, Callable], *, sizes: Sequence[int]) -> Chart:
+    """Time each function on square float32 matrices of n×n elements and draw time against elements.
+
+    Both axes are logarithmic. Each point is the best of several runs, after one run to warm up;
+    on a GPU each run waits for the device. Raises HelperError for no functions or no sizes.
+    """
+    functions = _mapping(functions)
+    if not functions or not sizes or not all(isinstance(n, int) and n > 0 for n in sizes):
+        raise HelperError("draw_cost takes a dict of functions and a list of sizes, whole numbers above 0")
+    times = {name: [_best_time(function, n) for n in sizes] for name, function in functions.items()}
+
+    def paint(axes: Any) -> None:
+        elements = [n * n for n in sizes]
+        for (name, seconds), colour, marker in zip(times.items(), LINES, MARKERS, strict=False):
+            microseconds = [1e6 * second for second in seconds]
+            axes.loglog(elements, microseconds, color=colour, marker=marker)
+            end = elements[-1], microseconds[-1]
+            axes.annotate(name, end, xytext=(9, 0), textcoords="offset points", va="center", color=colour)
+        axes.set_xlabel("elements")
+        axes.set_ylabel("time (µs)")
+
+    names = ", ".join(functions)
+    return _chart(paint, f"Time against size on logarithmic axes, {sizes[0]}×{sizes[0]} to {sizes[-1]}×{sizes[-1]}: {names}.")
+
+
+def _best_time(function: Callable, n: int, *, runs: int = 7) -> float:
+    """Return the shortest of `runs` times in seconds, each averaged over enough calls to be readable."""
+    device = torch.get_default_device()
+    t = torch.zeros(n, n, device=device)
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    calls = 200 if n <= 64 else 5
+    best = math.inf
+    for _ in range(runs + 1):
+        wait()
+        start = time.perf_counter()
+        for _ in range(calls):
+            function(t)
+        wait()
+        best = min(best, (time.perf_counter() - start) / calls)
+    return best
+
+
+def _mapping(value: Any) -> Mapping:
+    if not isinstance(value, Mapping):
+        raise HelperError(f"a dict from names to lines is wanted, and a {type(value).__name__} came")
+    return value
+
+
+def _numbers(name: Any, values: Any) -> list[float]:
+    try:
+        return [float(value) for value in values]
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise HelperError(f"the line {name!r} must be a list of numbers: {error}") from None
+
+
+def _line_sentence(name: str, values: list[float]) -> str:
+    """Say how a line runs, in words that rounding cannot change."""
+    if not values:
+        return f"{name}: no points."
+    finite = [value for value in values if math.isfinite(value)]
+    falls = "falls below its start" if finite and min(finite) < finite[0] else "never falls below its start"
+    end = "ends in NaN" if math.isnan(values[-1]) else "ends finite" if math.isfinite(values[-1]) else "ends in infinity"
+    return f"{name}: {len(values)} steps, {falls}, {end}."
+
+
+def _chart(paint: Callable[[Any], None], sentence: str) -> Chart:
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(layout="constrained")
+        FigureCanvasAgg(figure)
+        paint(figure.subplots())
+        picture = BytesIO()
+        figure.savefig(picture, format="png", dpi=110)
+    return Chart(picture.getvalue(), sentence)
