@@ -65,16 +65,14 @@ def draw_lines(
 
     def paint(axes: Any) -> None:
         for (name, values), colour in zip(data.items(), LINES, strict=False):
-            shown = [(step, min(max(value, low), high)) for step, value in enumerate(values) if math.isfinite(value)]
+            shown = [(step, value) for step, value in enumerate(values) if math.isfinite(value)]
             steps, heights = zip(*shown, strict=True) if shown else ((0,), (0.0,))
             axes.plot(steps, heights, color=colour)
+            end = steps[-1], min(max(heights[-1], low), high)
             ended = len(shown) < len(values)
             if ended:
-                axes.plot(steps[-1], heights[-1], marker="X", markersize=9, color=colour, clip_on=False)
-            text = f"{name}: NaN" if ended else name
-            axes.annotate(
-                text, (steps[-1], heights[-1]), xytext=(9, 0), textcoords="offset points", va="center", color=colour
-            )
+                axes.plot(*end, marker="X", markersize=9, color=colour, clip_on=False)
+            _name_line(axes, f"{name}: NaN" if ended else name, end, colour)
         if y_limits:
             axes.set_ylim(y_limits)
         axes.set_xlabel(x_label)
@@ -83,7 +81,7 @@ def draw_lines(
     return _chart(paint, " ".join(_line_sentence(name, values) for name, values in data.items()))
 
 
-def draw_cost(functions: Mapping[str, Callable], *, sizes: Sequence[int]) -> Chart:
+def draw_cost(functions: Mapping[str, Callable], *, sizes: Sequence[int], device: torch.device | str = "cpu") -> Chart:
     """Time each function on square float32 matrices of n×n elements and draw time against elements.
 
     Both axes are logarithmic. Each point is the best of several runs, after one run to warm up;
@@ -92,25 +90,32 @@ def draw_cost(functions: Mapping[str, Callable], *, sizes: Sequence[int]) -> Cha
     functions = _mapping(functions)
     if not functions or not sizes or not all(isinstance(n, int) and n > 0 for n in sizes):
         raise HelperError("draw_cost takes a dict of functions and a list of sizes, whole numbers above 0")
-    times = {name: [_best_time(function, n) for n in sizes] for name, function in functions.items()}
+    times = {
+        name: [_best_time(function, n, torch.device(device)) for n in sizes] for name, function in functions.items()
+    }
 
     def paint(axes: Any) -> None:
         elements = [n * n for n in sizes]
         for (name, seconds), colour, marker in zip(times.items(), LINES, MARKERS, strict=False):
             microseconds = [1e6 * second for second in seconds]
             axes.loglog(elements, microseconds, color=colour, marker=marker)
-            end = elements[-1], microseconds[-1]
-            axes.annotate(name, end, xytext=(9, 0), textcoords="offset points", va="center", color=colour)
+            _name_line(axes, name, (elements[-1], microseconds[-1]), colour)
         axes.set_xlabel("elements")
         axes.set_ylabel("time (µs)")
 
     names = ", ".join(functions)
-    return _chart(paint, f"Time against size on logarithmic axes, {sizes[0]}×{sizes[0]} to {sizes[-1]}×{sizes[-1]}: {names}.")
+    return _chart(
+        paint, f"Time against size on logarithmic axes, {sizes[0]}×{sizes[0]} to {sizes[-1]}×{sizes[-1]}: {names}."
+    )
 
 
-def _best_time(function: Callable, n: int, *, runs: int = 7) -> float:
+def _name_line(axes: Any, name: str, end: tuple[float, float], colour: str) -> None:
+    """Write a line's name to the right of its last point, in place of a legend."""
+    axes.annotate(name, end, xytext=(9, 0), textcoords="offset points", va="center", color=colour)
+
+
+def _best_time(function: Callable, n: int, device: torch.device, *, runs: int = 7) -> float:
     """Return the shortest of `runs` times in seconds, each averaged over enough calls to be readable."""
-    device = torch.get_default_device()
     t = torch.zeros(n, n, device=device)
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     calls = 200 if n <= 64 else 5
@@ -144,7 +149,9 @@ def _line_sentence(name: str, values: list[float]) -> str:
         return f"{name}: no points."
     finite = [value for value in values if math.isfinite(value)]
     falls = "falls below its start" if finite and min(finite) < finite[0] else "never falls below its start"
-    end = "ends in NaN" if math.isnan(values[-1]) else "ends finite" if math.isfinite(values[-1]) else "ends in infinity"
+    end = (
+        "ends in NaN" if math.isnan(values[-1]) else "ends finite" if math.isfinite(values[-1]) else "ends in infinity"
+    )
     return f"{name}: {len(values)} steps, {falls}, {end}."
 
 
