@@ -1,0 +1,16 @@
+"""Typical wrong answers of chapter 00, each with a pattern for the message it must get."""
+
+WRONG = {
+    "ex-row-slots": [
+        ("slots = [2]", "number of the row"),
+        ("slots = [4, 5, 6, 7]", "counted from 0"),
+        ("slots = [0, 4, 8]", "last row of the grid"),
+    ],
+    "ex-which-layer": [
+        ('layers = ["graph", "graph", "kernel"]', "Answer 1 .* block of memory"),
+        ('layers = ["storage", "storage", "kernel"]', "Answer 2 .* graph's work"),
+        ('layers = ["storage", "graph", "graph"]', "Answer 3 .* this backend"),
+        ('layers = ["storage", "graph", "dispatcher"]', "the parts are"),
+        ('layers = "storage"', "list of three words"),
+    ],
+}

@@ -1,0 +1,127 @@
+"""Typical wrong answers of chapter 01, each with a pattern for the message it must get."""
+
+WRONG = {
+    "ex-write-through": [
+        ("answer = [0, 1, 2, 3, 4, 5]", "b is no copy"),
+        ("answer = [0, 0, 0, 3, 4, 5]", "second row"),
+        ("answer = [0, 1, 0, 3, 4, 5]", "Draw six slots"),
+    ],
+    "ex-slot": [
+        (
+            "def slot(index, stride, storage_offset):\n    return sum(i * s for i, s in zip(index, stride))",
+            "storage offset is missing",
+        ),
+        (
+            "def slot(index, stride, storage_offset):\n    return index[0] * stride[0] + index[1] * stride[1] + storage_offset",
+            r"slot\(\(2,\), \(3,\), 1\) raised IndexError",
+        ),
+        (
+            "def slot(index, stride, storage_offset):\n    return storage_offset + sum(index) * sum(stride)",
+            "each index by its own stride",
+        ),
+    ],
+    "ex-same-storage": [
+        ("def same_storage(a, b):\n    return a.data_ptr() == b.data_ptr()", "compare the first elements"),
+        ("def same_storage(a, b):\n    return torch.equal(a, b)", "False for a tensor and its view"),
+        ("def same_storage(a, b):\n    return True", "equal values are not shared memory"),
+        ("def same_storage(a, b):\n    return 1", "True or False is wanted"),
+    ],
+    "ex-strides": [
+        (
+            "def new_strides(shape):\n    s = [1]\n    for n in shape[:-1]:\n        s.append(s[-1] * n)\n    return tuple(s) if shape else ()",
+            "torch has",
+        ),
+        ("def new_strides(shape):\n    return shape", "those are the sizes"),
+        ("def new_strides(shape):\n    return torch.empty(shape).stride()[::-1]", "backwards"),
+    ],
+    "ex-transposed": [
+        (
+            "def transposed(shape, stride, i, j):\n    s = list(shape)\n    s[i], s[j] = s[j], s[i]\n    return tuple(s), stride",
+            "the strides stayed",
+        ),
+        (
+            "def transposed(shape, stride, i, j):\n    t = torch.empty(shape).transpose(i, j).contiguous()\n    return tuple(t.shape), t.stride()",
+            "strides of a new tensor",
+        ),
+        ("def transposed(shape, stride, i, j):\n    return shape[::-1], stride[::-1]", "torch has"),
+        ("def transposed(shape, stride, i, j):\n    return shape", "a pair is wanted"),
+    ],
+    "ex-expand": [
+        ("stride, slots = (5, 1), 15", "stride of a copy"),
+        ("stride, slots = (0, 1), 3", "wrong place"),
+        ("stride, slots = (1, 0), 15", "Count the slots again"),
+        ("stride, slots = (3, 1), 3", "the other one keeps its stride"),
+    ],
+    "ex-antidiagonal": [
+        ("size, stride, storage_offset = (3,), (5,), 0", "main diagonal"),
+        ("size, stride, storage_offset = (3,), (4,), 3", "one column"),
+        ("size, stride, storage_offset = (3,), (-3,), 9", "torch.as_strided refuses this"),
+        ("size, stride, storage_offset = (3,), (3,), 0", "is wanted"),
+    ],
+    "ex-channels-last": [
+        ("def channels_last_strides(n, c, h, w):\n    return (c * h * w, h * w, w, 1)", "the default order"),
+        ("def channels_last_strides(n, c, h, w):\n    return (h * w * c, w * c, c, 1)", "in the order N, H, W, C"),
+        ("def channels_last_strides(n, c, h, w):\n    return (h * w * c, 1, h * c, c)", "torch has"),
+    ],
+    "ex-copies": [
+        ('copying = ["b", "c", "d"]', "m is contiguous already"),
+        ('copying = ["b", "d", "e"]', "e copies nothing"),
+        ('copying = ["a", "b", "d"]', "copies no operand"),
+        ("copying = [2, 4]", "list of letters"),
+        ('copying = ["b", "f"]', "There is no 'f'"),
+    ],
+    "ex-viewable": [
+        (
+            "def is_viewable(shape, stride, new_shape):\n    return stride == torch.empty(shape).stride()",
+            "says False, and view works there",
+        ),
+        ("def is_viewable(shape, stride, new_shape):\n    return True", "says True, and view raises there"),
+        ("def is_viewable(shape, stride, new_shape):\n    return None", "True or False is wanted"),
+    ],
+    "ex-lost": [
+        ("def clip_rows(rows, chosen):\n    rows[chosen].clamp_(min=0)", "rows has not changed"),
+        ("def clip_rows(rows, chosen):\n    rows.clamp_(min=0)", "All rows were clipped"),
+        ("def clip_rows(rows, chosen):\n    rows[chosen] = 0", "is wanted"),
+    ],
+    "ex-flatten": [
+        ("def flatten_pixels(images):\n    return images.flatten(1)", "channel by channel"),
+        ("def flatten_pixels(images):\n    return images.permute(0, 2, 3, 1).flatten(1).clone()", "they were copied"),
+        ("def flatten_pixels(images):\n    return images.view(images.size(0), -1)", "raised RuntimeError"),
+        (
+            "def flatten_pixels(images):\n    return images.permute(0, 3, 2, 1).reshape(images.size(0), -1)",
+            "another order",
+        ),
+        ("def flatten_pixels(images):\n    return images.permute(0, 2, 3, 1)", "The shape is"),
+        ("def flatten_pixels(images):\n    return None", "a tensor is wanted"),
+    ],
+    "ex-overlap": [
+        ('refused = ["c", "d"]', "every slot is read for its own write"),
+        ('refused = ["b", "c"]', "reads the odd slots"),
+        ("refused = []", "slots 2 and 3 are both"),
+    ],
+    "ex-holder": [
+        ('guilty = "mask"', "it is expanded"),
+        ('guilty = "last"', "has 16,384 bytes"),
+        ("guilty = names", "A key of the dict is wanted"),
+    ],
+    "ex-snapshot": [
+        ("def snapshot(model):\n    return dict(model.state_dict())", "shares its storage"),
+        ("def snapshot(model):\n    return {n: p.clone() for n, p in model.named_parameters()}", "buffers"),
+        (
+            "def snapshot(model):\n    return {n: t.detach() for n, t in model.state_dict().items()}",
+            "shares its storage",
+        ),
+    ],
+    "ex-wasteful": [
+        ("def wasteful(tensors):\n    return {n for n, t in tensors.items() if not t.is_contiguous()}", "is missing"),
+        (
+            "def wasteful(tensors):\n    return {n for n, t in tensors.items() if t.untyped_storage().nbytes() != t.nbytes}",
+            "more than twice its size|nothing is wasted",
+        ),
+        (
+            "def wasteful(tensors):\n    return {n for n, t in tensors.items() if t.untyped_storage().nbytes() > t.nbytes}",
+            "'most' does not hold",
+        ),
+        ("def wasteful(tensors):\n    return 2", "a set of names is wanted"),
+    ],
+}
