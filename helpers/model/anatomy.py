@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from helpers.model.adapter import dispatch_mode, operator_name
 from helpers.model.finding import HelperError
 from helpers.model.layout import Layout
 
@@ -34,23 +34,23 @@ class Anatomy:
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
         if not tensors:
             raise HelperError("the function needs at least one tensor among its arguments")
-        with _Operators() as seen:
-            result = fn(*args)
+        result, operators = _operators(fn, args)
         if not isinstance(result, torch.Tensor):
             raise HelperError(f"the function should return a tensor, and it returned a {type(result).__name__}")
-        return cls(Layout.of(tensors[0]), tuple(_nodes(result)), tuple(seen.names))
+        return cls(Layout.of(tensors[0]), tuple(_nodes(result)), tuple(operators))
 
 
-class _Operators(TorchDispatchMode):
-    """Notes the name of every operator that reaches a kernel, such as `aten::mul.Tensor`."""
+def _operators(fn: Callable, args: tuple) -> tuple[Any, list[str]]:
+    """Run `fn(*args)` and return its result with the name of every operator that reached a kernel."""
+    names: list[str] = []
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
+    class Notes(dispatch_mode()):
+        def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+            names.append(operator_name(func))
+            return func(*args, **(kwargs or {}))
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        self.names.append(func.name())
-        return func(*args, **(kwargs or {}))
+    with Notes():
+        return fn(*args), names
 
 
 def _nodes(result: torch.Tensor) -> list[str]:

@@ -44,7 +44,7 @@ WRONG = {
             "strides of a new tensor",
         ),
         ("def transposed(shape, stride, i, j):\n    return shape[::-1], stride[::-1]", "torch has"),
-        ("def transposed(shape, stride, i, j):\n    return shape", "a pair is wanted"),
+        ("def transposed(shape, stride, i, j):\n    return shape + stride", "a pair is wanted"),
     ],
     "ex-expand": [
         ("stride, slots = (5, 1), 15", "stride of a copy"),

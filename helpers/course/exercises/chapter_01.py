@@ -125,7 +125,7 @@ PREDICTIONS = {
     ),
     "numpy-buffer": Prediction(
         _numpy_buffer,
-        {"[0, 1, 2]": "as_tensor shares the memory of the array. There is one buffer, and it holds the last step."},
+        {(0, 1, 2): "as_tensor shares the memory of the array. There is one buffer, and it holds the last step."},
     ),
 }
 

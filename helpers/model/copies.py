@@ -1,0 +1,202 @@
+"""Where does a function copy tensors without saying so? `find_copies`.
+
+The copies come from torch's own profiler: every `aten::copy_` that ran inside a `clone`, `contiguous`
+or `_to_copy`, with the strides and the dtype of both sides. Which call of the reader each belongs to
+is known because every call is run under a label. Bare `aten::copy_` events are left out: with those an
+operator fills its own result (`repeat`, `pad`, a bias), or the reader's own assignment is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import torch
+from torch.autograd.profiler import record_function
+
+from helpers.model.adapter import event_tensors, profiled_events, profiler_running, quiet_profiler, storage_key
+from helpers.model.copywords import ALWAYS, CopiesFinding, Copy, copies_finding
+from helpers.model.finding import HelperError
+from helpers.model.layout import Layout
+from helpers.model.memory import block_of
+from helpers.model.views import explain_view
+from helpers.model.watch import Call, Watch, raised_finding, require_callable, run_reader
+
+_LABEL = "course:call:"
+_COPIERS = frozenset({"aten::clone", "aten::contiguous", "aten::_to_copy"})
+_RESHAPERS = frozenset({"reshape", "flatten", "ravel", "reshape_as", "unflatten"})
+_DTYPES = frozenset({"float", "double", "half", "bfloat16", "int", "long", "short", "char", "byte", "bool"})
+_CONVERTERS = _DTYPES | {"to", "type", "type_as", "cfloat", "cdouble", "cpu", "cuda"}
+# The reader asked for these copies, or for a new tensor.
+_ASKED = frozenset(["clone", "__deepcopy__", "copy_", "__setitem__", "tensor", "as_tensor", "asarray", "deepcopy"])
+
+
+@dataclass
+class _Note:
+    """What is known of one call before the profiler is asked: plain values only."""
+
+    call: Call
+    layout: Layout | None
+    result: Layout | None = None
+    moved: bool = False
+    same: bool = False
+    view: bool = False
+    events: list[Any] = field(default_factory=list)
+
+
+class _Labels(Watch):
+    """Runs every call under a label that the profiler shows, and notes the layouts before and after."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[_Note] = []
+
+    def around(self, call: Call, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        source = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        note = _Note(call, _layout(source))
+        self.notes.append(note)
+        with record_function(f"{_LABEL}{len(self.notes) - 1}"):
+            result = func(*args, **kwargs)
+        note.result = _layout(result)
+        if note.result is not None and note.layout is not None:
+            note.same = result is source
+            note.view = storage_key(result) == storage_key(source)
+            note.moved = result.device != source.device
+        return result
+
+
+def _layout(t: Any) -> Layout | None:
+    return Layout.of(t) if isinstance(t, torch.Tensor) and block_of(t) is not None else None
+
+
+def find_copies(fn: Callable, *args: Any) -> CopiesFinding:
+    """Run `fn(*args)` once and list every copy of a tensor that it made, with its line, its bytes and its cause.
+
+    Copies inside operators are seen too, such as a convolution that wants another layout. Which
+    operators do that depends on the processor and the build of torch: it is measured, not looked up. Raises
+    HelperError when `fn` is not a function, or a profiler is already running.
+    """
+    require_callable(fn, "find_copies")
+    labels = _Labels()
+    error: Exception | None = None
+    if profiler_running():
+        raise HelperError("find_copies needs the profiler of torch for itself, and a profiler is already running")
+    with quiet_profiler() as profiler, labels:
+        try:
+            run_reader(fn, args)
+        except Exception as raised:  # the reader's own error is part of the answer
+            error = raised
+    copies = _collect(labels.notes, profiled_events(profiler))
+    kept = tuple(
+        f"{note.call.expression} {'returned the same tensor' if note.same else 'made a view'}"
+        for note in labels.notes
+        if (note.call.name in _RESHAPERS | _CONVERTERS | {"contiguous"}) and (note.same or note.view)
+    )
+    if error is None:
+        return copies_finding(fn, copies, kept)
+    try:
+        return raised_finding(fn, error, CopiesFinding, copies=copies, kept=kept)
+    finally:
+        del error  # its traceback holds this frame, and this frame would hold it
+
+
+def _collect(notes: list[_Note], events: list[Any]) -> tuple[Copy, ...]:
+    for event, number in _labelled(events, None):
+        if number is not None:
+            notes[number].events.append(event)
+    copies: list[Copy] = []
+    for note in notes:
+        copies.extend(_copies_of(note))
+    return tuple(copies)
+
+
+def _labelled(events: list[Any], number: int | None) -> Iterator[tuple[Any, int | None]]:
+    """Yield each outermost copying event with the number of the call that it ran under."""
+    for event in events:
+        if event.name.startswith(_LABEL):
+            yield from _labelled(event.children, int(event.name.removeprefix(_LABEL)))
+        elif event.name in _COPIERS:
+            yield event, number
+        else:
+            yield from _labelled(event.children, number)
+
+
+def _copies_of(note: _Note) -> Iterator[Copy]:
+    name = note.call.name
+    found = [sides for event in note.events if (sides := _sides(event)) is not None and prod(sides[0][0])]
+    for written, read in found:
+        copy = _describe(note, written, read)
+        if (
+            copy.source_shape or copy.kind != "inside"
+        ):  # a Python number on its way into an operator is no copy to speak of
+            yield copy
+    key = "indexing" if name == "__getitem__" else name
+    if not found and key in ALWAYS and note.result is not None and note.result.numel and not note.view:
+        source = note.layout or note.result
+        yield Copy(
+            note.call,
+            "always",
+            note.result.nbytes,
+            ALWAYS[key],
+            source.nbytes,
+            source.shape,
+            source.stride,
+            note.result.stride,
+        )
+
+
+def _sides(event: Any) -> tuple[Any, Any] | None:
+    """Return (shape, strides, dtype) of what was written and of what was read, from the copy_ inside an event."""
+    if event.name == "aten::copy_":
+        tensors = event_tensors(event)
+        return (tensors[0], tensors[1]) if len(tensors) >= 2 else None
+    return next((sides for child in event.children if (sides := _sides(child)) is not None), None)
+
+
+def _describe(note: _Note, written: Any, read: Any) -> Copy:
+    """Put one copy into words; `written` and `read` are (shape, strides, dtype)."""
+    shape, stride, dtype = written
+    source_shape, source_stride, source_dtype = read
+    source = Layout(source_shape, source_stride, 0, source_dtype, source_dtype.itemsize, 0)
+    target = Layout(shape, stride, 0, dtype, dtype.itemsize, 0)
+    name = note.call.name
+    if name in _RESHAPERS and note.layout is not None and note.result is not None:
+        kind = "reshape"
+        target, why = note.result, explain_view(note.layout, note.result.shape).text.rstrip(".")
+    elif name in _ASKED:
+        kind, why = "asked", f"{note.call.shown} was called"
+    elif name == "contiguous":
+        kind, why = "contiguous", f"the strides {source_stride} became {stride}"
+    elif name in _CONVERTERS:
+        kind = "conversion"
+        why = (
+            f"{_short(source_dtype)} became {_short(dtype)}"
+            if dtype != source_dtype
+            else f"the strides {source_stride} became {stride}"
+        )
+        if note.moved:
+            why = "the data went to another device"
+    elif name in ALWAYS:
+        kind, why = "always", ALWAYS[name]
+    else:
+        kind = "inside"
+        why = f"the operator wanted strides {stride} for shape {source_shape}, and it was given {source_stride}"
+        if dtype != source_dtype:
+            why = f"the operator converted {_short(source_dtype)} to {_short(dtype)}"
+    return Copy(
+        note.call,
+        kind,
+        target.numel * dtype.itemsize,
+        why,
+        source.reached * source_dtype.itemsize,
+        source_shape,
+        source_stride,
+        target.stride,
+        ((note.layout or source).memory_formats, target.memory_formats),
+    )
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

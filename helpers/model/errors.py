@@ -1,0 +1,129 @@
+"""What did torch mean by this error? `explain_error`.
+
+The function runs with every torch call watched. When one raises, its live arguments are at hand: their
+shapes, strides and storages say why, where torch's message only says that. Each kind of message has one
+small explainer in a table (`helpers/model/failure.py`); later chapters add theirs with `@explains`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import helpers.model.explainers  # noqa: F401  # fills the table
+from helpers.model.failure import EXPLAINERS, Answer, Failure
+from helpers.model.finding import Finding
+from helpers.model.source import Place, place_in_traceback
+from helpers.model.watch import READER, Call, Watch, first_line, name_of, require_callable, run_reader
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ErrorFinding(Finding):
+    """Why a function raised.
+
+    `error` is the name of the exception's class, or "" when nothing was raised. `from_torch`: a torch call raised it.
+    `known`: an explainer recognised it. `call` is the name of the torch call.
+    """
+
+    error: str = ""
+    from_torch: bool = False
+    known: bool = False
+    call: str = ""
+
+
+class _Catcher(Watch):
+    """Remembers the torch call that raised last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failure: Failure | None = None
+
+    def around(self, call: Call, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        try:
+            return func(*args, **kwargs)
+        except Exception as error:
+            self.failure = Failure(error, call, args, kwargs)
+            raise
+
+
+def explain_error(fn: Callable, *args: Any) -> ErrorFinding:
+    """Run `fn(*args)` once and explain the error that it raises, from the arguments of the torch call that raised.
+
+    Errors of plain Python code are told apart, and an unknown error is said to be unknown, with torch's
+    own first line. Raises HelperError when `fn` is not a function.
+    """
+    require_callable(fn, "explain_error")
+    catcher = _Catcher()
+    try:
+        with catcher:
+            run_reader(fn, args)
+    except Exception as error:  # the error is what was asked for
+        try:
+            return _explain(fn, error, catcher.failure)
+        finally:
+            catcher.failure = None  # it holds the error, whose traceback holds the tensors of its frames
+    caught, catcher.failure = catcher.failure, None
+    if caught is not None:
+        kind = type(caught.error).__name__
+        text = f"{name_of(fn)} raised no error to the outside: it caught a {kind} itself{caught.call.where}"
+        return ErrorFinding(text=f"{text}.", call=caught.name, from_torch=True)
+    return ErrorFinding(text=f"{name_of(fn)} raised no error.")
+
+
+def _explain(fn: Callable, error: Exception, failure: Failure | None) -> ErrorFinding:
+    place = place_in_traceback(error, READER)
+    if failure is None or not _leads_to(error, failure.error):
+        failure = _unseen(error, place)
+    if failure is None:
+        at = f" at {place.quoted}" if place else ""
+        text = (
+            f"{name_of(fn)} raised {type(error).__name__}{at} in plain Python, not in a torch call: {first_line(error)}"
+        )
+        return ErrorFinding(text=f"{text}.", error=type(error).__name__)
+    answer = _ask(failure)
+    text, remedy = answer or _unknown(failure)
+    if error is not failure.error:
+        text = f"{type(error).__name__} ({first_line(error)}) was raised because a torch call had failed: {text}"
+    return ErrorFinding(
+        text=f"{text}.",
+        remedy=remedy,
+        error=type(error).__name__,
+        from_torch=True,
+        known=answer is not None,
+        call=failure.name,
+        facts={"message": first_line(failure.error), "line": failure.call.place.line if failure.call.place else None},
+    )
+
+
+def _ask(failure: Failure) -> Answer | None:
+    message = str(failure.error)
+    for pattern, explainer in EXPLAINERS:
+        if (match := pattern.search(message)) and (answer := explainer(match, failure)):
+            return answer
+    return None
+
+
+def _unknown(failure: Failure) -> Answer:
+    return (
+        f"{failure.call.at} raised {type(failure.error).__name__}, which this tool does not "
+        f"know; torch says: {first_line(failure.error)}",
+        "",
+    )
+
+
+def _leads_to(error: BaseException | None, cause: BaseException) -> bool:
+    """Say whether `error` is `cause`, or was raised from it or while it was handled."""
+    for _ in range(20):  # chains are short; a ring of contexts would never end
+        if error is None or error is cause:
+            return error is cause
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _unseen(error: BaseException, place: Place | None) -> Failure | None:
+    """Return a failure without arguments for the few torch functions that no mode sees, such as `from_numpy`."""
+    if place is None or place.receiver.split(".")[0] != "torch":
+        return None
+    name = place.expression.removeprefix(f"{place.receiver}.").split("(")[0]
+    return Failure(error, Call(name, place, place.positional), (), {})

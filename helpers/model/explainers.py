@@ -1,0 +1,261 @@
+"""The explainers of `explain_error` for storage, strides and shapes: one small function for each message of torch."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+
+from helpers.model.failure import Answer, Failure, explains
+from helpers.model.layout import Layout
+from helpers.model.memory import block_of
+from helpers.model.overlap import OverlapFinding, overlap_finding
+from helpers.model.views import explain_view
+from helpers.model.watch import tensors_in
+
+
+@explains(r"view size is not compatible|is invalid for input of size|only one dimension can be inferred|is ambiguous")
+def _view(match: re.Match, failure: Failure) -> Answer | None:
+    """`view` or `reshape` to a shape that the strides, or the number of elements, do not allow."""
+    shape = _asked_shape(failure)
+    if shape is None:
+        return None
+    t = failure.args[0]
+    layout, found = Layout.of(t), explain_view(t, shape)
+    name = failure.operand(0, "the tensor")
+    call = f"{failure.call.at}"
+    why = found.text.rstrip(".")
+    if found.copies and found.facts.get("cause") == "memory format":
+        formats = " and ".join(layout.memory_formats)
+        return (
+            f"{name} has shape {layout.shape} but strides {layout.stride} = {formats}: shape {found.shape} in "
+            f"that order needs a copy, so {failure.call.shown} fails{failure.call.where}; the model did not "
+            "change, its memory format did",
+            found.remedy or "Use reshape or flatten, which copy here.",
+        )
+    if found.copies:
+        return (
+            f"{name} has shape {layout.shape} and strides {layout.stride}, and {call} fails: {_lower(why)}",
+            found.remedy,
+        )
+    return f"{call} fails: {_lower(why)}", found.remedy
+
+
+def _lower(text: str) -> str:
+    return text if text.startswith("`") else text[0].lower() + text[1:]
+
+
+def _asked_shape(failure: Failure) -> tuple[int, ...] | None:
+    """Return the shape that a failed view or reshape was given."""
+    if failure.name in ("view_as", "reshape_as") and len(failure.args) == 2:
+        return tuple(failure.args[1].shape)
+    if failure.name not in ("view", "reshape") or not isinstance(failure.args[0], torch.Tensor):
+        return None
+    rest: Any = failure.args[1:] or failure.kwargs.get("size") or failure.kwargs.get("shape")
+    if rest and len(rest) == 1 and isinstance(rest[0], list | tuple):
+        rest = rest[0]
+    return tuple(rest) if rest and all(isinstance(n, int) for n in rest) else None
+
+
+@explains(r"refer(s)? to a single memory location")
+def _overlap(match: re.Match, failure: Failure) -> Answer | None:
+    """A write that would disturb its own source, or that would write one slot several times."""
+    written, sources = _written_and_read(failure)
+    if written is None:
+        return None
+    name = failure.operand(0, "the written tensor")
+    if "out" in failure.kwargs:
+        name = failure.call.keyword("out", "the tensor given as `out`")
+    findings = [overlap_finding(written, None, name, "")]
+    findings += [overlap_finding(written, t, name, failure.operand(i, "the source")) for i, t in sources]
+    refused: OverlapFinding | None = next((f for f in findings if f.refused), None)
+    if refused is None:
+        return None
+    return f"{refused.text.rstrip('.')}{failure.call.where}", refused.remedy
+
+
+def _written_and_read(failure: Failure) -> tuple[torch.Tensor | None, list[tuple[int, torch.Tensor]]]:
+    """Return the tensor that a call writes, and the tensors it reads with their positions."""
+    args = failure.args
+    out = failure.kwargs.get("out")
+    if isinstance(out, torch.Tensor):
+        return out, [(i, t) for i, t in enumerate(args) if isinstance(t, torch.Tensor)]
+    if not args or not isinstance(args[0], torch.Tensor):
+        return None, []
+    if failure.name == "__setitem__":
+        with torch.no_grad():
+            written = args[0][args[1]]  # a basic index, or there would have been nothing to refuse
+        return written, [(2, args[2])] if isinstance(args[2], torch.Tensor) else []
+    return args[0], [(i, t) for i, t in enumerate(args) if i and isinstance(t, torch.Tensor)]
+
+
+@explains(r"step must be greater than zero")
+def _negative_step(match: re.Match, failure: Failure) -> Answer:
+    return (
+        f"{failure.call.at} asks for a step that is not positive, and torch has no negative "
+        "strides: a reversed order cannot be a view",
+        "Use flip, such as x.flip(0): it copies. A step of 0 has no meaning.",
+    )
+
+
+@explains(r"stride.*in the given numpy array is negative|Negative strides are not supported")
+def _negative_strides(match: re.Match, failure: Failure) -> Answer:
+    array = failure.args[0] if failure.args else None
+    strides = f" {tuple(array.strides)} in bytes" if hasattr(array, "strides") else ""
+    if failure.name == "as_strided":
+        return (
+            f"{failure.call.at} asks for a negative stride, and torch has none",
+            "Use flip, which copies.",
+        )
+    return (
+        f"{failure.call.at} got a NumPy array with negative strides{strides}, as [::-1] makes, "
+        "and a tensor has no negative strides, so it cannot share this memory",
+        "Copy the array first, a[::-1].copy(), or flip the tensor; both copy.",
+    )
+
+
+@explains(
+    r"sizes \[(.*?)\], strides \[(.*?)\], storage offset (\d+), and itemsize (\d+) requiring a storage size of (\d+) "
+    r"are out of bounds for storage of size (\d+)"
+)
+def _out_of_storage(match: re.Match, failure: Failure) -> Answer:
+    sizes, strides = (tuple(int(n) for n in group.split(",") if n.strip()) for group in match.groups()[:2])
+    offset, itemsize, needed, there = (int(n) for n in match.groups()[2:])
+    return (
+        f"{failure.call.at}: shape {sizes} with strides {strides} from slot {offset} reaches "
+        f"slot {needed // itemsize - 1}, and the storage has {there // itemsize} slots ({needed} bytes "
+        f"needed, {there} there)",
+        "The last slot is storage_offset + the sum of (size - 1) × stride: make it smaller than the number of slots.",
+    )
+
+
+@explains(r"resize storage that is not resizable")
+def _not_resizable(match: re.Match, failure: Failure) -> Answer:
+    block, name = block_of(failure.args[0]) if failure.args else None, failure.operand(0, "the tensor")
+    size = f" of {block.nbytes:,} bytes" if block else ""
+    return (
+        f"the memory of {name}{size} belongs to someone else, such as a NumPy array or a file, "
+        f"so torch cannot make it larger in {failure.call.at}",
+        "clone() the tensor first: a clone has a storage that torch owns.",
+    )
+
+
+@explains(r"cannot resize variables that require grad|set_\w+ is not allowed on a Tensor created from")
+def _resize_refused(match: re.Match, failure: Failure) -> Answer:
+    return (
+        f"{failure.call.at} would change the size of a tensor whose size others rely on: "
+        f"{failure.operand(0, 'the tensor')} requires grad, or shares its values with a tensor that does",
+        "Make a new tensor of the wanted size and copy the values.",
+    )
+
+
+@explains(r"Dimension out of range \(expected to be in range of \[(-?\d+), (-?\d+)\], but got (-?\d+)\)")
+def _dimension(match: re.Match, failure: Failure) -> Answer:
+    low, high, asked = (int(n) for n in match.groups())
+    t = next(iter(tensors_in(failure.args)), None)
+    has = f"{failure.operand(0, 'the tensor')} has {high + 1} dimension{'s' * (high != 0)}"
+    shape = f" (shape {tuple(t.shape)})" if t is not None else ""
+    return (
+        f"{has}{shape}, numbered 0 to {high} or {low} to -1, and {failure.call.at} asks for dimension {asked}",
+        "Use a number in that range, or add a dimension with unsqueeze.",
+    )
+
+
+@explains(r"index (-?\d+) is out of bounds for dimension (\d+) with size (\d+)")
+def _index(match: re.Match, failure: Failure) -> Answer:
+    index, dim, size = (int(n) for n in match.groups())
+    name = failure.operand(0, "the tensor")
+    return (
+        f"dimension {dim} of {name} has size {size}, so its indices run from 0 to {size - 1} or from "
+        f"{-size} to -1, and {failure.call.at} asks for {index}",
+        "",
+    )
+
+
+@explains(
+    r"expanded size of the tensor \((\d+)\) must match the existing size \((\d+)\) at non-singleton dimension (\d+)"
+)
+def _expand(match: re.Match, failure: Failure) -> Answer:
+    wanted, there, dim = match.groups()
+    return (
+        f"{failure.call.at} would make dimension {dim} of size {there} into size {wanted}, and expand "
+        "repeats only a dimension of size 1, by stride 0",
+        "Use repeat, which writes the repetitions out, or unsqueeze a dimension of size 1 and expand that.",
+    )
+
+
+@explains(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at non-singleton dimension (\d+)")
+def _broadcast(match: re.Match, failure: Failure) -> Answer:
+    a, b, dim = match.groups()
+    shapes = " and ".join(str(tuple(t.shape)) for t in tensors_in(failure.args)[:2])
+    return (
+        f"{failure.call.at}: shapes {shapes} do not broadcast, because sizes {a} and {b} meet in "
+        f"dimension {dim} (counted so that the last dimensions stand under each other) and neither is 1",
+        "Bring the dimension in place with unsqueeze or transpose before the operation.",
+    )
+
+
+@explains(r"start \((-?\d+)\) \+ length \((\d+)\) exceeds dimension size \((\d+)\)")
+def _narrow(match: re.Match, failure: Failure) -> Answer:
+    start, length, size = (int(n) for n in match.groups())
+    return (
+        f"{failure.call.at} asks for indices {start} to {start + length - 1}, and the dimension has "
+        f"size {size}: the last index is {size - 1}",
+        "",
+    )
+
+
+@explains(r"maximum size for tensor at dimension (\d+) is (\d+) but size is (\d+)")
+def _unfold(match: re.Match, failure: Failure) -> Answer:
+    dim, size, window = match.groups()
+    return (
+        f"{failure.call.at} asks for windows of {window} in dimension {dim}, which has size {size}",
+        "",
+    )
+
+
+@explains(r"input\.dim\(\) = (\d+) is not equal to len\(dims\) = (\d+)")
+def _permute(match: re.Match, failure: Failure) -> Answer:
+    have, given = match.groups()
+    return (
+        f"{failure.operand(0, 'the tensor')} has {have} dimensions, and {failure.call.at} names {given}",
+        f"Name each of the {have} dimensions once.",
+    )
+
+
+@explains(r"self\.(size|stride)\(-1\) must be (divisible by )?(\d+) to view (\w+) as (\w+) .*?got (\d+)")
+def _view_dtype(match: re.Match, failure: Failure) -> Answer:
+    what, divisible, wanted, old, new, got = match.groups()
+    need = f"a multiple of {wanted}" if divisible else wanted
+    return (
+        f"{failure.call.at} reads the bytes of {old} elements as {new}, so the last dimension must "
+        f"have a {what} of {need}, and it has {got}",
+        "to(dtype) converts values; view(dtype) reads the same bytes in another way.",
+    )
+
+
+@explains(r"result type (\w+) can't be cast to the desired output type (\w+)")
+def _result_type(match: re.Match, failure: Failure) -> Answer:
+    new, old = match.groups()
+    return (
+        f"{failure.call.at} writes in place into {old} elements, and its result would be {new}: the "
+        "storage keeps its dtype",
+        "Use the operation that makes a new tensor, or convert with to(dtype) first.",
+    )
+
+
+@explains(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
+def _matmul(match: re.Match, failure: Failure) -> Answer:
+    rows, inner, other, columns = match.groups()
+    if failure.name == "linear":
+        return (
+            f"{failure.call.at} multiplies by a weight of shape ({columns}, {other}), so the last "
+            f"dimension of its input must have size {other}, and it has {inner}",
+            "Compare in_features with the last dimension of what comes in.",
+        )
+    return (
+        f"{failure.call.at}: a ({rows}, {inner}) matrix needs a partner with {inner} rows, and "
+        f"({other}, {columns}) has {other}",
+        "Compare the last dimension of the first with the one before the last of the second.",
+    )

@@ -1,0 +1,45 @@
+"""A torch call that failed, and the table of functions that explain such failures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from helpers.model.watch import Call
+
+Answer = tuple[str, str]  # the sentence without its full stop, and the remedy
+
+
+@dataclass
+class Failure:
+    """A torch call that raised, with its live arguments. It is dropped when the sentence is made."""
+
+    error: BaseException
+    call: Call
+    args: tuple
+    kwargs: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.call.name
+
+    def operand(self, position: int, otherwise: str) -> str:
+        """Return the source text of one positional argument, or `otherwise`."""
+        return self.call.operand(position, otherwise)
+
+
+Explainer = Callable[[re.Match, Failure], Answer | None]
+# Pattern of a message -> the function that explains it. It may return None: then the next one is asked.
+EXPLAINERS: list[tuple[re.Pattern, Explainer]] = []
+
+
+def explains(pattern: str) -> Callable[[Explainer], Explainer]:
+    """Add the decorated function to the table, for messages that contain the regular expression."""
+
+    def add(function: Explainer) -> Explainer:
+        EXPLAINERS.append((re.compile(pattern, re.DOTALL), function))
+        return function
+
+    return add

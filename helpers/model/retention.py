@@ -1,0 +1,240 @@
+"""How much memory does a tensor keep alive, and what would `torch.save` write? `explain_storage`.
+
+A storage lives as long as one tensor uses it, and it lives whole. So a slice of ten elements keeps a
+block of a million, and `torch.save` writes the whole block, so that views still share it after loading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+
+from helpers.model.adapter import base_of, plain_access
+from helpers.model.finding import Finding, HelperError
+from helpers.model.layout import Layout
+from helpers.model.memory import Block, Ranges, block_of, reached_nbytes
+from helpers.model.owners import Walk, names_in
+from helpers.model.source import caller_frame, pick, place_of, reader_frame
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class StorageFinding(Finding):
+    """Bytes used against bytes kept alive.
+
+    `used_nbytes`: different bytes that the tensors can read. `pinned_nbytes`: bytes of the storages they keep alive,
+    each counted once. `saved_nbytes`: bytes of data that `torch.save` writes, without its headers of a
+    few hundred bytes for each tensor (for a module: of its parameters and buffers). `storages` is the number of
+    storages, `keepers` names the tensors whose storage is more than half unused, the worst first.
+    """
+
+    used_nbytes: int
+    pinned_nbytes: int
+    saved_nbytes: int
+    storages: int
+    keepers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Share:
+    """One storage and the tensors of the reader that use it, by name."""
+
+    blocks: tuple[Block, ...]
+    names: tuple[str, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return self.blocks[0].nbytes
+
+    @property
+    def used(self) -> int:
+        """Different bytes that the tensors read; when too long to count, at most the bytes of their elements."""
+        counted = reached_nbytes(self.blocks)
+        most = sum(b.numel * b.itemsize for b in self.blocks)
+        return min(self.nbytes, most if counted is None else counted)
+
+
+def explain_storage(obj: Any) -> StorageFinding:
+    """Say how many bytes of storage an object uses, keeps alive and would have saved.
+
+    `obj` is a tensor, or a list, dict, state_dict or module of tensors. Several tensors on one storage
+    are counted together. Raises HelperError when there is no tensor, or one without strides.
+    """
+    frame = caller_frame()
+    text = pick(place_of(frame).arguments if frame else (), 0, "")
+    if isinstance(obj, torch.Tensor):
+        Layout.of(obj)  # says in one sentence why a sparse or nested tensor has no storage of its own
+        block = block_of(obj)
+        if block is None:
+            raise HelperError("explain_storage takes a tensor with a storage, and this one has none")
+        return _tensor(obj, block, text or "The tensor", frame)
+    return _container(obj, text.strip("`"))
+
+
+def _tensor(t: torch.Tensor, block: Block, name: str, frame: FrameType | None) -> StorageFinding:
+    share = _Share((block,), (name,))
+    numbers = _numbers([share])
+    with plain_access():
+        base = base_of(t)
+    base_name = _name_of(base, frame) if base is not None else None
+    facts = {
+        "storage_offset": block.offset,
+        "numel": block.numel,
+        "is_view": base is not None,
+        "base_name": base_name,
+    }
+    remedy = ""
+    if block.numel and block.end - block.start > block.nbytes:
+        text, remedy = _resized(name, block)
+    elif share.used < block.nbytes:
+        text, remedy = _small_part(name, share, base is not None and base_name is None)
+    elif block.numel * block.itemsize > share.used:
+        text = _repeated(name, block)
+    else:
+        text = f"{name} uses all {block.nbytes:,} bytes of its storage: holding or saving it keeps nothing else"
+    return StorageFinding(text=f"{text}.", remedy=remedy, facts=facts, keepers=_keepers([share]), **numbers)
+
+
+def _resized(name: str, block: Block) -> tuple[str, str]:
+    """A storage that is too small for its tensor, as sharded training leaves it."""
+    return (
+        f"{name} has {_count(block)} but its storage was resized to {block.nbytes:,} bytes, and they need "
+        f"{block.end - block.start:,}: the values are gone, and reading them is an error",
+        "Give it new memory, such as t.untyped_storage().resize_(…) and new values, before use.",
+    )
+
+
+def _small_part(name: str, share: _Share, nameless_base: bool) -> tuple[str, str]:
+    """A tensor that reads a part of its storage; a base that no name leads to is kept by the view alone."""
+    text = f"{name} {_uses(share)}: saving or holding it keeps {_times(share.nbytes, share.used)} its size"
+    if not nameless_base:
+        return text, "clone() it first: a clone has a storage of its own size."
+    it, its = (name, f"{name.strip('`')}._base") if name.startswith("`") else ("it", "its _base")
+    return (
+        f"{text}; {it} is a view whose _base is a tensor that no name refers to: {its} keeps that tensor and its "
+        "storage alive",
+        "Keep a clone() of the part you need and drop the view: a clone has a storage of its own size.",
+    )
+
+
+def _repeated(name: str, block: Block) -> str:
+    """A tensor whose indices read some slots several times, so that its storage is smaller than its elements."""
+    elements, dims = block.numel * block.itemsize, " and ".join(map(str, block.zero_strides))
+    because = f"dimension {dims} has" if len(block.zero_strides) == 1 else f"dimensions {dims} have"
+    because = f"{because} stride 0" if block.zero_strides else "its windows overlap"
+    return (
+        f"{name} has {_count(block)}, {elements:,} bytes if each had its own, but uses a storage of "
+        f"{block.nbytes:,} bytes, because {because}: holding or saving it costs {block.nbytes:,} bytes, and "
+        f"contiguous() or clone() would write out {elements:,}"
+    )
+
+
+def _container(obj: Any, root: str) -> StorageFinding:
+    walk = Walk()
+    try:
+        found = [
+            (h.name, block_of(h.thing), h.module) for h in walk.start(root, obj) if isinstance(h.thing, torch.Tensor)
+        ]
+    finally:
+        walk.close()
+    module = isinstance(obj, torch.nn.Module)
+    found = [(n, b, m) for n, b, m in found if b is not None and not (module and n.endswith(".grad"))]
+    if not found:
+        raise HelperError(
+            f"explain_storage takes a tensor or something that holds tensors, and a {type(obj).__name__} came"
+        )
+    shares = _shares((n, b) for n, b, _ in found)
+    numbers = _numbers(shares)
+    if module:
+        saved = _shares((n, b) for n, b, registered in found if registered)
+        numbers["saved_nbytes"] = sum(s.nbytes for s in saved)
+    used, pinned = numbers["used_nbytes"], numbers["pinned_nbytes"]
+    name = f"`{root}`" if root else "the object"
+    facts = {"tensors": len(found)}
+    together = sum(len(s.names) for s in shares if len(s.names) > 1)
+    once = ""
+    if together:
+        example = next(s for s in shares if len(s.names) > 1)
+        once = f" (`{example.names[0]}` and `{example.names[1]}` lie on one storage, which is counted once)"
+    if used >= pinned:
+        tensors = f"{len(found):,} tensor{'s' * (len(found) != 1)}"
+        text = f"The {tensors} of {name} use all {pinned:,} bytes of {_storages(shares)}{once}"
+        return StorageFinding(text=f"{text}: nothing else is kept or saved.", facts=facts, **numbers)
+    worst = max(shares, key=lambda s: s.nbytes - s.used)
+    who = f"`{worst.names[0]}`" if len(worst.names) == 1 else f"`{worst.names[0]}` with {len(worst.names) - 1} more"
+    text = (
+        f"The {len(found):,} tensor{'s' * (len(found) != 1)} of {name} use {used:,} bytes and keep {pinned:,} bytes "
+        f"alive in {_storages(shares)}{once}, {_times(pinned, used)} as much: {who} {_uses(worst)}"
+    )
+    return StorageFinding(
+        text=text + ".",
+        remedy="clone() each part before it is kept or saved: a clone has a storage of its own size.",
+        facts=facts,
+        keepers=_keepers(shares),
+        **numbers,
+    )
+
+
+def _shares(named: Iterator[tuple[str, Block]]) -> list[_Share]:
+    """Put the tensors of one storage together, in the order in which they were met."""
+    groups: dict[int, tuple[list[Block], list[str]]] = {}
+    for name, block in named:
+        blocks, names = groups.setdefault(block.key, ([], []))
+        blocks.append(block)
+        names.append(name)
+    return [_Share(tuple(blocks), tuple(names)) for blocks, names in groups.values()]
+
+
+def _numbers(shares: list[_Share]) -> dict[str, int]:
+    one_each = [s.blocks[0] for s in shares]
+    return {
+        "used_nbytes": sum(s.used for s in shares),
+        "pinned_nbytes": Ranges(one_each).nbytes,  # storages of one NumPy array are the same memory
+        "saved_nbytes": sum(s.nbytes for s in shares),
+        "storages": len(shares),
+    }
+
+
+def _keepers(shares: list[_Share]) -> tuple[str, ...]:
+    wasteful = [s for s in shares if s.used * 2 < s.nbytes]
+    return tuple(name for s in sorted(wasteful, key=lambda s: s.used - s.nbytes) for name in s.names)
+
+
+def _uses(share: _Share) -> str:
+    where = ""
+    if len(share.blocks) == 1:
+        where = f" (storage_offset {share.blocks[0].offset:,}, {_count(share.blocks[0])})"
+    return f"uses {share.used:,} of {share.nbytes:,} storage bytes{where}"
+
+
+def _count(block: Block) -> str:
+    return f"{block.numel:,} element" + "s" * (block.numel != 1)
+
+
+def _storages(shares: list[_Share]) -> str:
+    return "1 storage" if len(shares) == 1 else f"{len(shares):,} storages"
+
+
+def _times(whole: int, part: int) -> str:
+    """Return a ratio such as 100,000× or 1.5×."""
+    if part == 0:
+        return f"{whole:,} bytes, and nothing is"
+    ratio = whole / part
+    return f"{ratio:,.0f}×" if ratio >= 10 or ratio == int(ratio) else f"{ratio:.2g}×"
+
+
+def _name_of(t: torch.Tensor, frame: FrameType | None) -> str | None:
+    """Return a name that leads to this very tensor, in the calling code or in the code that called it, or None."""
+    while frame is not None:
+        walk = Walk()
+        try:
+            found = next((h.name for h in walk.names(names_in(frame)) if h.thing is t), None)
+        finally:
+            walk.close()
+        if found is not None:
+            return found
+        frame = reader_frame(frame.f_back)
+    return None

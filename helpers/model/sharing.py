@@ -1,0 +1,86 @@
+"""Who shares the memory of a tensor? `find_sharers`.
+
+Three things lie on one memory without saying so: views (`_base` links them), aliases made by `detach()`,
+`.data` or `state_dict()` (nothing links them), and NumPy arrays or buffers (not even the storage is the
+same object). What they have in common is a range of bytes, so that is what is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from helpers.model.finding import HelperError
+from helpers.model.memory import Ranges, array_base, memory_of
+from helpers.model.owners import Held, Walk, living_tensors, names_in
+from helpers.model.retention import explain_storage  # noqa: F401  # the storage report is asked for beside this one
+from helpers.model.sharers import NAMELESS, Met, Sharers, several_finding, single_finding
+from helpers.model.source import caller_frame, pick, place_of
+
+
+def find_sharers(t: Any, among: Any = None) -> Sharers:
+    """Find the tensors, NumPy arrays and buffers that share memory with `t`.
+
+    `t` is a tensor or an array, or a list, dict, state_dict or module of them. `among` is where to look:
+    a dict of names, a module, an optimizer, a list. By default every name that the calling code can use
+    and, for what has no name, every tensor that Python's garbage collector knows.
+    Looking changes nothing and keeps nothing alive. Raises HelperError when `t` holds no tensor.
+    """
+    frame = caller_frame()
+    texts = place_of(frame).arguments if frame else ()
+    names = names_in(frame) if frame else {}
+    name = next((n for n, thing in names.items() if thing is t), None) or pick(texts, 0, "").strip("`")
+    inner, walk = Walk(), Walk(without=t)
+    try:
+        own = list(_meet(inner.start(name, t)))
+        if not own:
+            came = type(t).__name__
+            raise HelperError(f"find_sharers takes a tensor or something that holds tensors, and a {came} came")
+        if among is None:
+            met = list(_meet(walk.names(names)))
+            met += _nameless(met, own)
+        else:
+            met = list(_meet(_walk_among(walk, among, pick(texts, 1, "among").strip("`"))))
+        if len(own) == 1 and own[0].thing is t:
+            name = next((m.names[0] for m in met if m.thing is t), name)
+            return single_finding(own[0], met, name, everywhere=among is None)
+        return several_finding(own, met, name, t)
+    finally:
+        walk.close()
+        inner.close()
+
+
+def _walk_among(walk: Walk, among: Any, text: str) -> Iterator[Held]:
+    """Walk `among`; a dict that was written down in the call, or came from `locals()`, gives bare names."""
+    if type(among) is dict and not text.isidentifier():
+        return walk.names({str(name): thing for name, thing in among.items()})
+    return walk.start(text, among)
+
+
+def _meet(held: Iterable[Held]) -> Iterator[Met]:
+    """Put the names of one thing together, in the order in which things were first met."""
+    met: dict[int, Met] = {}
+    for one in held:
+        if id(one.thing) in met:
+            met[id(one.thing)].names.append(one.name)
+        elif (block := memory_of(one.thing)) is not None:
+            parameter = issubclass(type(one.thing), torch.nn.Parameter)
+            met[id(one.thing)] = Met([one.name], one.thing, block, parameter)
+    yield from met.values()
+
+
+def _nameless(met: list[Met], own: list[Met]) -> list[Met]:
+    """Return the living tensors on the memory of `own` that were not met by name.
+
+    An array made by `.numpy()` holds a tensor of its own as its base: the array stands for it.
+    """
+    known = {id(m.thing) for m in met + own} | {id(array_base(m.thing)) for m in met + own}
+    memory = Ranges(m.block for m in own)
+    found = []
+    for tensor in living_tensors():
+        block = None if id(tensor) in known else memory_of(tensor)
+        if block is not None and memory.find(block) is not None:
+            found.append(Met([NAMELESS], tensor, block, issubclass(type(tensor), torch.nn.Parameter)))
+    return found

@@ -1,0 +1,288 @@
+"""Which in-place writes went into a temporary that nothing read? `find_lost_writes`.
+
+`t[mask][:, 0] = 1.0` writes, but not to `t`: the mask made a new storage, the write went there, and the
+storage was freed at the end of the line. To see that, every operator below autograd is watched
+(`TorchDispatchMode`): which storage it makes, writes and reads. A write is lost when its storage was made
+by copying or computing, nothing read it after the write, and it is gone when the function has returned.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from helpers.model.adapter import (
+    dispatch_mode,
+    operator_arguments,
+    operator_name,
+    storage_key,
+    version_of,
+    weak_storage,
+)
+from helpers.model.finding import Finding
+from helpers.model.layout import Layout
+from helpers.model.memory import block_of
+from helpers.model.views import explain_view
+from helpers.model.watch import (
+    Call,
+    Watch,
+    name_of,
+    raised_finding,
+    require_callable,
+    run_reader,
+    tensors_in,
+)
+
+# Calls that hand the memory to code that torch does not see.
+_ESCAPES = frozenset({"numpy", "tolist", "data_ptr", "untyped_storage", "storage", "_typed_storage"}) | {
+    "__array__", "__dlpack__", "__cuda_array_interface__", "__reduce_ex__", "share_memory_"
+}  # fmt: skip
+_LITERAL = "aten::lift_fresh"  # brings in a tensor that Python made from numbers, as `torch.tensor([1, 2])` does
+_EMPTY = ("aten::new_", "aten::empty_", "aten::zeros_", "aten::ones_", "aten::full_", "aten::rand")  # no source
+_RESHAPERS = frozenset({"reshape", "flatten", "ravel", "reshape_as", "unflatten"})
+_SELECTORS = {
+    "masked_select": "`masked_select` copies the selected elements",
+    "index_select": "`index_select` copies the selected rows",
+    "gather": "`gather` copies the elements that it collects",
+    "take": "`take` copies the elements that it collects",
+    "take_along_dim": "`take_along_dim` copies the elements that it collects",
+}
+
+
+@dataclass(frozen=True)
+class LostWrite:
+    """One write that nothing read: where it was written, and the call that made the temporary.
+
+    `times` counts how often this line did it. `cause` says why a new storage was made, of `nbytes` bytes.
+    `source` is the reader's text for the tensor that the temporary was made from, `version` that tensor's
+    version counter at the write (None if unknown), and `touched` whether it was changed in place between.
+    """
+
+    write: Call
+    maker: Call
+    cause: str
+    source: str
+    version: int | None
+    touched: bool
+    nbytes: int
+    times: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class WritesFinding(Finding):
+    """The writes that were lost, in the order in which they happened."""
+
+    lost: tuple[LostWrite, ...] = ()
+
+
+@dataclass
+class _Origin:
+    """How a temporary came to be. The source tensor is held weakly: a strong one would change what lives."""
+
+    call: Call
+    cause: str
+    remedy: str
+    source: Any
+    version: int | None
+    nbytes: int
+
+
+@dataclass
+class _Temporary:
+    reference: Any  # does not keep the storage alive, but keeps its number from being used again
+    origin: _Origin
+    pending: list[LostWrite] = field(default_factory=list)
+    escaped: bool = False
+
+
+class _Recorder(Watch):
+    """Notes, for every storage made while it is on, who made it, who wrote to it and who read it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.temporaries: dict[int, _Temporary] = {}
+        self.call: Call | None = None
+        self._first: Any = None
+        self._meant = False
+
+    def around(self, call: Call, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        before = self.call, self._first, self._meant
+        first = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        self.call, self._first = call, None if first is None else weakref.ref(first)
+        # What library code, the backward pass or a batch norm write to temporaries on the way is not meant.
+        self._meant = call.direct and (_is_write(call.name) or "out" in kwargs)
+        try:
+            if call.name in _ESCAPES:
+                for t in tensors_in(args):
+                    self._escape(t)
+            layout = Layout.of(first) if call.name in _RESHAPERS and first is not None else None
+            result = func(*args, **kwargs)
+            if (
+                layout is not None
+                and (known := self.temporaries.get(storage_key(result)))
+                and known.origin.call is call
+            ):
+                known.origin.cause = _why_reshape_copied(call, layout, tuple(result.shape))
+            return result
+        finally:
+            self.call, self._first, self._meant = before
+
+    def _escape(self, t: torch.Tensor) -> None:
+        if block_of(t) is not None and (known := self.temporaries.get(storage_key(t))):
+            known.escaped = True
+
+    def operator(self, func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
+        """Note what one operator did: `func` is the overload, whose schema says which arguments it writes."""
+        written, read = [], []
+        for value, writes in operator_arguments(func, args, kwargs):
+            (written if writes else read).extend(_keys(value))
+        made = _keys(result)
+        for key in written:
+            self._write(key)
+        for key in read:
+            # A view hands the storage on and reads nothing.
+            if key in self.temporaries and key not in made and key not in written:
+                self.temporaries[key].pending.clear()
+        literal = operator_name(func) == _LITERAL
+        if written or not (read or literal) or operator_name(func).startswith(_EMPTY):
+            return
+        for t in tensors_in([result]):
+            key = storage_key(t) if block_of(t) is not None else None
+            if key is not None and (literal or key not in read) and key not in self.temporaries:
+                self._born(t, key, func)
+
+    def _write(self, key: int) -> None:
+        known = self.temporaries.get(key)
+        if known is None or self.call is None or not self._meant:
+            return
+        origin = known.origin
+        source = origin.source() if origin.source is not None else None
+        version = None if source is None else version_of(source)
+        text = origin.call.operand(0, "").strip("`") if origin.source is not None else ""
+        known.pending.append(
+            LostWrite(self.call, origin.call, origin.cause, text, version, version != origin.version, origin.nbytes)
+        )
+
+    def _born(self, t: torch.Tensor, key: int, func: Any) -> None:
+        if self.call is None:
+            return
+        source = self._first() if self._first is not None else None
+        cause, remedy = _cause(self.call, func, source, t)
+        version = None if source is None else version_of(source)
+        nbytes = t.untyped_storage().nbytes()
+        self.temporaries[key] = _Temporary(
+            weak_storage(t), _Origin(self.call, cause, remedy, self._first, version, nbytes)
+        )
+
+
+class _Operators(dispatch_mode()):
+    """Reports every operator below autograd to the recorder."""
+
+    def __init__(self, recorder: _Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self._recorder.operator(func, args, kwargs or {}, result)
+        return result
+
+
+def _keys(value: Any) -> list[int]:
+    return [storage_key(t) for t in tensors_in([value]) if block_of(t) is not None]
+
+
+def _is_write(name: str) -> bool:
+    """Say whether a call of this name writes in place: `add_`, `t[0] = …`, `+=`."""
+    return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))
+
+
+def _cause(call: Call, func: Any, source: torch.Tensor | None, result: torch.Tensor) -> tuple[str, str]:
+    """Say why this call made a new storage, and how to write to the source instead."""
+    name, shown = call.name, call.expression
+    if name == "__getitem__":
+        return (
+            f"{shown} is advanced indexing: it made a new storage",
+            "Put everything into one subscript, t[mask, 0] = v, or take the basic slice first and the mask last, "
+            "t[:, 0][mask] = v: an assignment to one subscript writes to the tensor itself.",
+        )
+    if name in _SELECTORS:
+        return f"{_SELECTORS[name]} to a new storage", "Assign through one subscript instead, t[index] = v."
+    if name in _RESHAPERS:
+        return (
+            f"{shown} had to copy to a new storage",
+            "Write through the tensor itself, or keep the result and go on with it; view would raise where "
+            "reshape copies.",
+        )
+    if name == "contiguous":
+        return f"{shown} copied to a new storage, because of the strides of its source", "Write before contiguous()."
+    if name == "clone":
+        return f"{shown} is a copy by its meaning", "Write to the tensor itself, or keep the clone."
+    if operator_name(func) == "aten::_to_copy":
+        return f"{shown} made a new storage for another dtype, device or memory format", "Write before the conversion."
+    if operator_name(func) == _LITERAL:
+        return f"{shown} copied the numbers to a new storage", "Keep the tensor under a name and use it."
+    return f"{shown} computed a new tensor", "Keep the result under a name and use it, or write to the tensor itself."
+
+
+def _why_reshape_copied(call: Call, layout: Layout, shape: tuple[int, ...]) -> str:
+    pairs = explain_view(layout, shape).blocked
+    dims = ", ".join(f"{left} and {right}" for left, right in pairs)
+    because = f"dimensions {dims} cannot merge (strides {layout.stride})"
+    return f"{call.expression} had to copy to a new storage, because {because}"
+
+
+def find_lost_writes(fn: Callable, *args: Any) -> WritesFinding:
+    """Run `fn(*args)` once and find the in-place writes whose result nothing could ever read.
+
+    A write to something that is read later, returned, or kept anywhere is not reported. Raises
+    HelperError when `fn` is not a function.
+    """
+    require_callable(fn, "find_lost_writes")
+    recorder = _Recorder()
+    result = None
+    try:
+        with recorder, _Operators(recorder):
+            result = run_reader(fn, args)
+    except Exception as error:  # the reader's own error is part of the answer
+        return raised_finding(fn, error, WritesFinding)
+    gc.collect()  # a temporary in a cycle of references is as lost as any
+    gone = [t for t in recorder.temporaries.values() if t.pending and not t.escaped and t.reference.expired()]
+    del result
+    return _finding(fn, gone)
+
+
+def _finding(fn: Callable, gone: list[_Temporary]) -> WritesFinding:
+    grouped: dict[Any, tuple[LostWrite, str]] = {}
+    for temporary in gone:
+        write = temporary.pending[-1]
+        key = (write.write, write.maker)
+        times = grouped[key][0].times + 1 if key in grouped else 1
+        grouped[key] = LostWrite(**{**vars(write), "times": times}), temporary.origin.remedy
+    lost = tuple(write for write, _ in grouped.values())
+    facts = {"lost": sum(w.times for w in lost)}
+    if not lost:
+        return WritesFinding(
+            text=f"{name_of(fn)} lost no write: all that it wrote was read, returned or kept.", facts=facts
+        )
+    first, remedy = next(iter(grouped.values()))
+    facts |= {"version": first.version, "touched": first.touched}
+    others = f"; {len(lost) - 1} more lines lose a write in this way" if len(lost) > 1 else ""
+    if len(lost) == 2:
+        others = f"; so does the write {lost[1].write.at}"
+    return WritesFinding(text=f"{_sentence(first)}{others}.", remedy=remedy, facts=facts, lost=lost)
+
+
+def _sentence(lost: LostWrite) -> str:
+    often = f" {lost.times} times" if lost.times > 1 else ""
+    sentence = f"{lost.cause}; the write {lost.write.at} went to that temporary{often} and nothing read it"
+    if lost.source and lost.version is not None and not lost.touched:
+        return f"{sentence}; {lost.source} was never touched (version still {lost.version})"
+    if lost.source:
+        return f"{sentence}; it never reached {lost.source}"
+    return sentence
