@@ -30,13 +30,17 @@ class Anatomy:
         Raises HelperError when `fn` cannot be called, no tensor is given, or no tensor comes back.
         """
         if not callable(fn):
-            raise HelperError(f"a function and its arguments are wanted, and a {type(fn).__name__} came")
+            raise HelperError(
+                f"a function and its arguments are wanted, and something of type {type(fn).__name__} came"
+            )
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
         if not tensors:
             raise HelperError("the function needs at least one tensor among its arguments")
         result, operators = _operators(fn, args)
         if not isinstance(result, torch.Tensor):
-            raise HelperError(f"the function should return a tensor, and it returned a {type(result).__name__}")
+            raise HelperError(
+                f"the function should return a tensor, and it returned something of type {type(result).__name__}"
+            )
         return cls(Layout.of(tensors[0]), tuple(_nodes(result)), tuple(operators))
 
 
