@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
 import torch
 
 from helpers.explore.panel import Buttons, Panel, View
@@ -133,6 +132,8 @@ def compiler_item(find: Callable[[str], str | None] = shutil.which) -> Item:
 
 def memory_item(free_bytes: int | None = None) -> Item:
     """Judge the memory that programs can still get, in bytes; by default this machine's."""
+    import psutil  # here: it takes longer to import than all else in this file
+
     free_bytes = psutil.virtual_memory().available if free_bytes is None else free_bytes
     found = f"{free_bytes / 1e9:.1f} GB free"
     if free_bytes < 1e9:

@@ -1,0 +1,26 @@
+"""Predictions before a cell runs, and exercises checked after.
+
+`predict` and `check` are what a notebook calls. Authors of chapters import `Prediction`,
+`Exercise`, `right`, `wrong` and `same` from here.
+"""
+
+from __future__ import annotations
+
+from helpers.course.checking import Verdict, check
+from helpers.course.prediction import predict
+from helpers.course.progress import show_progress
+from helpers.course.questions import Exercise, Outcome, Prediction, right, wrong
+from helpers.course.same import same
+
+__all__ = [
+    "Exercise",
+    "Outcome",
+    "Prediction",
+    "Verdict",
+    "check",
+    "predict",
+    "right",
+    "same",
+    "show_progress",
+    "wrong",
+]

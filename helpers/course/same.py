@@ -1,0 +1,66 @@
+"""Compare a reader's answer with the expected one, by meaning rather than by type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import torch
+
+
+def same(expected: Any, answer: Any) -> bool:
+    """Say whether `answer` means what `expected` means. Never raises, whatever the answer does.
+
+    The kind of container does not matter: `torch.Size([4, 1])`, `(4, 1)`, `[4, 1]`,
+    `tensor([4, 1])` and a numpy array all mean the same, at every depth. `4` means `4.0`, `True`
+    means `1`, NaN means NaN, floats may differ by rounding (1e-6 of their size), and spaces
+    around a text do not count. A generator is read only as far as the expected length.
+    A one-element tensor without dimensions means its element, as does a numpy scalar.
+    """
+    try:
+        return _same(_plain(expected), _plain(answer), depth=0)
+    except Exception:  # the reader's object may raise anything on being read: then it is not the answer
+        return False
+
+
+def _plain(value: Any) -> Any:
+    """Turn tensors, numpy arrays and numpy scalars into Python numbers and nested lists."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().resolve_conj().resolve_neg().cpu().tolist()
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return value.tolist()
+    return value
+
+
+def _same(expected: Any, answer: Any, depth: int) -> bool:
+    if depth > 50:
+        return False
+    if isinstance(expected, (list, tuple)):
+        if isinstance(answer, Iterator):
+            answer = list(islice(answer, len(expected) + 1))
+        if not isinstance(answer, (list, tuple, range)) or len(answer) != len(expected):
+            return False
+        return all(_same(_plain(e), _plain(a), depth + 1) for e, a in zip(expected, answer, strict=True))
+    if isinstance(expected, Mapping):
+        if not isinstance(answer, Mapping) or set(expected) != set(answer):
+            return False
+        return all(_same(_plain(expected[key]), _plain(answer[key]), depth + 1) for key in expected)
+    if isinstance(expected, (set, frozenset)):
+        return isinstance(answer, (set, frozenset, list, tuple)) and set(answer) == expected
+    if isinstance(expected, (bool, int, float, complex)):
+        return isinstance(answer, (bool, int, float, complex)) and _same_number(expected, answer)
+    if isinstance(expected, str):
+        return isinstance(answer, str) and answer.strip() == expected.strip()
+    return bool(expected == answer)
+
+
+def _same_number(expected: complex, answer: complex) -> bool:
+    if isinstance(expected, int) and isinstance(answer, int):
+        return expected == answer
+    if expected != expected or answer != answer:
+        return expected != expected and answer != answer
+    if isinstance(expected, complex) or isinstance(answer, complex):
+        return abs(expected - answer) <= 1e-6 * max(abs(expected), abs(answer), 1e-6)
+    return math.isclose(expected, answer, rel_tol=1e-6, abs_tol=1e-12)

@@ -1,0 +1,68 @@
+// How a panel's picture changes. A browser needs far longer to lay out a thousand texts anew than for all the rest, so
+// only what differs is touched. panel.py joins this file and panel.js into one module.
+
+// Turn one piece of a picture into another.
+function become(old, next) {
+  for (const { name, value } of next.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  for (const { name } of [...old.attributes]) if (!next.hasAttribute(name)) old.removeAttribute(name);
+  let place = old.firstChild;
+  for (const child of [...next.childNodes]) {
+    const after = place?.nextSibling ?? null;
+    if (!place) old.append(child);
+    else if (place.nodeName !== child.nodeName) place.replaceWith(child);
+    else if (child.nodeType === Node.TEXT_NODE) place.data = child.data;
+    else if (!place.isEqualNode(child)) become(place, child);
+    place = after;
+  }
+  for (let after; place; place = after) {
+    after = place.nextSibling;
+    place.remove();
+  }
+}
+
+const parse = (markup) => {
+  const template = document.createElement("template");
+  template.innerHTML = markup;
+  return template.content.firstElementChild;
+};
+
+// With one element a line, return the element of each line below the root; null if the drawing is written otherwise.
+function elementsByLine(lines, svg) {
+  const elements = [...svg.querySelectorAll("*")];
+  const starts = lines.map((line, i) => [line, i]).filter(([line]) => /^<[a-z]/.test(line) && !unseen(line));
+  if (starts.length !== elements.length) return null;
+  if (!starts.every(([line], k) => line.startsWith(`<${elements[k].tagName}`))) return null;
+  return new Map(starts.map(([, i], k) => [i, elements[k]]));
+}
+
+const unseen = (line) => line.startsWith("<svg") || line.startsWith("<title");
+
+// The usual case of a moved slider: the same lines, a few of them with other numbers. Says whether it was that case.
+function changeLines(picture, lines) {
+  if (!picture.elements || picture.lines.length !== lines.length) return false;
+  const changed = lines.flatMap((line, i) => (line === picture.lines[i] || line.startsWith("<title") ? [] : [i]));
+  const old = changed.map((i) => picture.elements.get(i));
+  const next = [...parse(`<svg>${changed.map((i) => lines[i]).join("")}</svg>`).children];
+  const fits = next.length === changed.length && old.every((node, k) => node?.tagName === next[k].tagName);
+  if (!fits || next.some((node, k) => node.childElementCount + old[k].childElementCount > 0)) return false;
+  next.forEach((node, k) => become(old[k], node));
+  return true;
+}
+
+// The picture lives in a shadow root: its ids (patterns, titles) can't meet those of another picture.
+function patchPicture(picture, markup, alt) {
+  picture.hidden = !markup;
+  const lines = markup.replaceAll("><", ">\n<").split("\n");
+  if (!changeLines(picture, lines)) {
+    const svg = parse(lines.join(""));
+    if (!svg) return;
+    svg.querySelector(":scope > title")?.remove(); // it would pop up as a tooltip over the whole picture
+    svg.setAttribute("role", "img");
+    svg.setAttribute("style", "display:block");
+    if (picture.shadow.firstElementChild) become(picture.shadow.firstElementChild, svg);
+    else picture.shadow.append(svg);
+    picture.elements = elementsByLine(lines, picture.shadow.firstElementChild);
+  }
+  picture.lines = lines;
+  picture.shadow.firstElementChild.setAttribute("aria-label", alt);
+}
