@@ -1,0 +1,62 @@
+"""Two editions of a small course, and a workbook as it is after the first launch."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tools import workbook
+
+OLD = {"00_start.ipynb": b'{"cells": []}', "01_storage.ipynb": b'{"cells": [1]}', "refs/01_storage.cuda.json": b"{}"}
+NEW = OLD | {"01_storage.ipynb": b'{"cells": [1, 2]}', "02_autograd.ipynb": b'{"cells": [3]}'}
+
+
+class Course:
+    """A course folder: `publish` brings out an edition, `workbook` is the reader's."""
+
+    old, new = OLD, NEW
+
+    def __init__(self, root: Path) -> None:
+        self.notebooks, self.workbook = root / "notebooks", root / "workbook"
+        self.publish(OLD)
+
+    def publish(self, edition: dict[str, bytes]) -> None:
+        shutil.rmtree(self.notebooks, ignore_errors=True)
+        for name, data in edition.items():
+            (self.notebooks / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.notebooks / name).write_bytes(data)
+
+    def sync(self) -> workbook.Report:
+        return workbook.sync(self.notebooks, self.workbook)
+
+    def reset(self, chapter: str) -> workbook.Report:
+        return workbook.reset(self.notebooks, self.workbook, chapter)
+
+    def said(self, report: workbook.Report) -> list[str]:
+        return report.sentences(lambda verb, chapter: f"make {verb} CHAPTER={chapter}")
+
+    def file(self, name: str) -> Path:
+        return self.workbook / name
+
+    def content(self) -> dict[str, bytes]:
+        """Everything in the workbook except the course's own memory."""
+        return {
+            path.relative_to(self.workbook).as_posix(): path.read_bytes()
+            for path in self.workbook.rglob("*")
+            if path.is_file() and not path.is_symlink()
+            if path.name != workbook.MANIFEST and workbook.ASIDE not in path.parts
+        }
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Course:
+    course = Course(tmp_path)
+    course.sync()
+    return course
+
+
+@pytest.fixture(scope="session")
+def new_course() -> type[Course]:
+    return Course
