@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from urllib.parse import quote
+
+NARROWEST = 480  # pixels; narrower, a picture is moved sideways
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,15 @@ class Drawing:
     def html(self) -> str:
         """Return one `<img>` element that holds the whole picture.
 
-        The picture is percent-encoded, not base64, so that a change of it can be read in a diff.
+        The picture is percent-encoded, not base64, and keeps its lines, so that a change of it can be read in a diff.
+        Where the page is narrow it shrinks, but not below the width at which its smallest text can be read.
         """
-        source = "data:image/svg+xml," + quote(self.svg, safe=" !$'()*+,-./:;=?@[]^_`{|}~<>&").replace("&", "%26")
-        return f'<img alt="{escape(self.sentence)}" src="{escape(source)}">'
+        # Attributes in single quotes stay as they are inside the double quotes of `src`. Text has no raw quotes.
+        source = quote(self.svg.replace('"', "'"), safe=" !$'()*+,-./:;=?@[]^_`{|}~\n")
+        width = re.search(r'<svg [^>]*\bwidth="(\d+)"', self.svg)
+        least = f"min-width:{min(int(width[1]), NARROWEST)}px;" if width else ""
+        style = f"max-width:100%;{least}height:auto"
+        return f'<img alt="{escape(self.sentence)}" style="{style}" src="data:image/svg+xml,{source}">'
 
     def save(self, path: str | Path) -> Path:
         """Write the picture as an SVG file and return its path. An existing file is not overwritten."""

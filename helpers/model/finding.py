@@ -6,6 +6,7 @@ behind it. The same numbers stand in its fields, so that code can use them too.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -41,8 +42,13 @@ class Finding:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        remedy = f'<br><span style="color:#767676">→</span> {escape(self.remedy)}' if self.remedy else ""
+        remedy = f'<br><span style="color:#767676">→</span> {_with_code(self.remedy)}' if self.remedy else ""
         return (
-            '<div role="note" style="border-left:4px solid #0072b2;padding:2px 0 2px 12px;max-width:46em">'
-            f"{escape(self.text)}{remedy}</div>"
+            '<div role="note" style="border-left:4px solid #0072b2;padding:2px 0 2px 12px;max-width:56em">'
+            f"{_with_code(self.text)}{remedy}</div>"
         )
+
+
+def _with_code(text: str) -> str:
+    """Return the text as HTML, with what stands in backquotes as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))

@@ -126,8 +126,6 @@ class Layout:
         At most `limit` of them: a dimension of stride 0 and size 1000000 makes a million.
         """
         slot = whole_number(slot, "a slot")
-        if self.numel == 0:
-            return []
         free = [stride == 0 for stride in self.stride]
         # Large strides first: the rest that the smaller ones must still make up is then soon out of their reach.
         order = sorted((d for d in range(self.ndim) if not free[d]), key=lambda d: -self.stride[d])

@@ -21,6 +21,9 @@ QUANTIZED = {torch.quint8: torch.uint8, torch.qint8: torch.int8, torch.qint32: t
 # Up to this many elements are shown in full.
 MOST_CELLS = 256
 
+# A summary of more dimensions than two shows about this many: enough to see the steps, few enough to be read.
+MOST_SUMMARISED = 64
+
 
 def has_values(t: torch.Tensor) -> bool:
     """Say whether there is anything to read: meta and fake tensors have a layout, but no data."""
@@ -103,7 +106,7 @@ def visible_indices(
         chosen.append(sorted(shown))
     # Too many still, in many dimensions: the outer ones give way first.
     for d in range(max(layout.ndim - 2, 0)):
-        if prod(map(len, chosen)) > most:
+        if prod(map(len, chosen)) > min(most, MOST_SUMMARISED):
             wanted = focus[d] if focus and len(focus[d]) < layout.shape[d] else range(1)
             chosen[d] = sorted({*wanted[:1]})
     return [_with_gaps(shown, size) for shown, size in zip(chosen, layout.shape, strict=True)]
