@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 MOST_ELEMENTS = 300
 
 # The same examples in every run: a red test is a change of the code, never luck.
-settings.register_profile("model", derandomize=True, deadline=None, database=None, max_examples=250)
+settings.register_profile("model", derandomize=True, deadline=None, database=None, max_examples=200)
 
 
 @pytest.fixture(scope="session")

@@ -51,7 +51,7 @@ def unmergeable(t):
 # The verdict
 
 
-@settings(MODEL, max_examples=600)
+@settings(MODEL, max_examples=400)
 @given(data=st.data())
 def test_the_verdict_is_what_view_and_reshape_do(random_tensors, random_shapes, data):
     t = data.draw(random_tensors)
@@ -86,7 +86,7 @@ def test_blocked_names_the_pairs_that_torch_refuses_to_merge_and_the_shape_needs
 # The words
 
 
-@settings(MODEL, max_examples=500)
+@settings(MODEL, max_examples=300)
 @given(data=st.data())
 def test_every_number_and_every_cause_in_the_sentence_is_so(random_tensors, random_shapes, data):
     t = data.draw(random_tensors)
