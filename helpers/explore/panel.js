@@ -164,7 +164,7 @@ async function copyText(text) {
 
 function render({ model, el }) {
   const view = ++count;
-  const root = make("section", "cp-panel", { tabindex: "-1" });
+  const root = make("div", "cp-panel", { role: "group", tabindex: "-1" });
   const controls = make("div", "cp-controls");
   const actions = make("div", "cp-controls");
   const picture = focusable(make("div", "cp-picture", { role: "group", "aria-label": "picture" }));

@@ -15,7 +15,7 @@ from tools.nbharness.lab import THEMES, find_chromium, lab_in_browser
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
-PANEL = "section.cp-panel"
+PANEL = ".cp-panel"
 NO_CHROMIUM = "no Chromium on this machine (COURSE_CHROMIUM names one that is not on PATH)"
 
 
