@@ -216,7 +216,7 @@ class Environment:
         lock = self.root / "requirements.lock"
         if not wish.release:
             return ["-c", str(lock)]
-        companions = ("torch==", "triton==", "nvidia-", "cuda-")
+        companions = ("torch==", "triton==", "nvidia-", "cuda-", "setuptools==", "sympy==")
         kept = [line for line in lock.read_text(encoding="utf-8").splitlines() if not line.startswith(companions)]
         chosen = self.notes / "constraints.txt"
         chosen.write_text("\n".join(kept) + "\n", encoding="utf-8")

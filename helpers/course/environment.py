@@ -183,7 +183,8 @@ class EnvironmentApp:
     def view(self) -> View:
         live = Item("Live parts", "working", "ok", "You see this table, so buttons and sliders work here.")
         items = (*self.environment.items, live)
-        table = [("state", "part", "found", "what it means"), *((MARKS[i.state], i.name, i.found, i.text) for i in items)]
+        rows = [(MARKS[item.state], item.name, item.found, item.text) for item in items]
+        table = [("state", "part", "found", "what it means"), *rows]
         lacks = [item.name for item in items if item.state == "lack"]
         if not self.environment.fit:
             sentence = "This machine can't run the course yet. Start with the line marked ✗."

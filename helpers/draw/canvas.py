@@ -115,9 +115,7 @@ class Canvas:
     def gap(self, kind: str, x: int, y: int, width: int, lines: tuple[str, str], data: str = "") -> None:
         """Add a dashed box with two lines of text: slots that are left out."""
         fill = VIEW if kind == "view" else STORAGE
-        self.gaps.append(
-            f'<rect x="{x + 1}" y="{y}" width="{width - 2}" height="{TILE_HEIGHT}" fill="{fill}"{data}/>'
-        )
+        self.gaps.append(f'<rect x="{x + 1}" y="{y}" width="{width - 2}" height="{TILE_HEIGHT}" fill="{fill}"{data}/>')
         for i, line in enumerate(lines):
             self.badges.append(f'<text x="{x + width // 2}" y="{y + 16 + 14 * i}" text-anchor="middle">{line}</text>')
         self.grow(x + width, y + TILE_HEIGHT)

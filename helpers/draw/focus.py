@@ -43,9 +43,7 @@ class Focus:
         ranges = tuple(_range(d, entry, size) for d, (entry, size) in enumerate(zip(entries, t.shape, strict=True)))
         fixed = tuple(entry is not None and not isinstance(entry, slice) for entry in entries)
         # PyTorch itself says where this part lies: it is a view too.
-        index = tuple(
-            r.start if one else slice(r.start, r.stop, r.step) for r, one in zip(ranges, fixed, strict=True)
-        )
+        index = tuple(r.start if one else slice(r.start, r.stop, r.step) for r, one in zip(ranges, fixed, strict=True))
         with torch.no_grad():
             part = Layout.of(t[index])
         partial = tuple(len(r) < size for r, size in zip(ranges, t.shape, strict=True))

@@ -65,9 +65,7 @@ def draw_lanes(
     base = Layout.of(smallest)
     in_bytes = any(lane.ratio > 1 for lane in lanes)
     pairs = visible_slots(base, [tile for lane in lanes for tile in lane.wanted()])
-    entries: list[int | Gap] = [
-        first if first == last else _gap(Gap(first, last), lanes) for first, last in pairs
-    ]
+    entries: list[int | Gap] = [first if first == last else _gap(Gap(first, last), lanes) for first, last in pairs]
     tiles = [entry for entry in entries if isinstance(entry, int)]
     stored = ["" if v is None else short_number(v) for v in stored_values(smallest, tiles)]
     corners = [str(tile * base.element_size if in_bytes else tile) for tile in tiles]

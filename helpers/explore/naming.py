@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from types import FrameType
+
+from helpers.model.source import place_of
 
 # Method calls that may be repeated in an expression: they make views of one and the same tensor.
 REPEATABLE = {
@@ -30,25 +31,12 @@ def written_argument(frame: FrameType | None, default: str) -> str:
     indices, and methods that make views. For anything else, such as `torch.randn(3, 4)`, and where
     no source can be had, returns `default`.
     """
-    if frame is None:
-        return default
+    texts = place_of(frame).arguments if frame else ()
     try:
-        positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
-        call = ast.parse(_source(frame.f_code.co_filename, positions), mode="eval").body
-    except (SyntaxError, ValueError, IndexError, TypeError):
+        written = ast.parse(texts[0], mode="eval").body
+    except (IndexError, SyntaxError):
         return default
-    if not (isinstance(call, ast.Call) and call.args and _repeatable(call.args[0])):
-        return default
-    return ast.unparse(call.args[0])
-
-
-def _source(filename: str, positions: tuple[int | None, int | None, int | None, int | None]) -> str:
-    """Return the piece of source between two places; columns count bytes of UTF-8."""
-    first, last, start, stop = positions
-    lines = [linecache.getline(filename, number).encode() for number in range(first, last + 1)]
-    lines[-1] = lines[-1][:stop]
-    lines[0] = lines[0][start:]
-    return b"".join(lines).decode()
+    return ast.unparse(written) if _repeatable(written) else default
 
 
 def _repeatable(node: ast.expr) -> bool:

@@ -37,7 +37,8 @@ def test_torch_is_judged_by_the_supported_range(version, state):
 def test_a_build_without_cuda_beside_a_driver_is_named_as_the_cause():
     item = gpu_item(build=None, driver="570.1", usable=False)
     assert item.state == "lack"
-    assert "built without CUDA" in item.found and "install a CUDA build" in item.text
+    assert "built without CUDA" in item.found
+    assert "install a CUDA build" in item.text
 
 
 def test_a_driver_that_torch_cannot_use_is_named_as_the_cause():
@@ -55,7 +56,8 @@ def test_in_wsl_the_windows_side_is_named(monkeypatch):
 def test_no_gpu_costs_only_the_recorded_cells(build, monkeypatch):
     monkeypatch.setattr(environment, "_in_wsl", lambda: False)
     item = gpu_item(build=build, driver="", usable=False)
-    assert item.state == "lack" and "replays recorded" in item.text
+    assert item.state == "lack"
+    assert "replays recorded" in item.text
 
 
 def test_a_usable_gpu_is_fine():
@@ -74,7 +76,8 @@ def test_an_nvidia_smi_that_fails_or_hangs_means_no_driver(monkeypatch, tmp_path
 
 def test_a_missing_compiler_is_a_lack_with_a_remedy():
     item = compiler_item(find=lambda name: None)
-    assert item.state == "lack" and re.search("install|run", item.text)
+    assert item.state == "lack"
+    assert re.search("install|run", item.text)
     assert compiler_item(find=lambda name: f"/bin/{name}").state == "ok"
 
 

@@ -40,9 +40,7 @@ class Box:
         )
 
     def contains(self, x: float, y: float, inset: float = 0.0) -> bool:
-        return (
-            self.left + inset <= x <= self.right - inset and self.top + inset <= y <= self.bottom - inset
-        )
+        return self.left + inset <= x <= self.right - inset and self.top + inset <= y <= self.bottom - inset
 
 
 @dataclass(frozen=True)

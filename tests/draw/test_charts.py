@@ -73,7 +73,7 @@ def test_a_chart_is_an_image_with_alternative_text():
 
 @pytest.mark.parametrize("wrong", [[1, 2], None, "loss", {"loss": 3}, {"loss": ["a"]}, {"loss": torch.ones(2, 2)}])
 def test_wrong_lines_get_a_sentence(wrong):
-    with pytest.raises(HelperError, match="wanted|must be a list of numbers"):
+    with pytest.raises(HelperError, match=r"wanted|must be a list of numbers"):
         draw_lines(wrong)
 
 

@@ -259,8 +259,32 @@ def test_a_wish_becomes_a_release_and_constraints(
     assert (options == []) == (locked is None)
     if options:
         text = Path(options[1]).read_text()
-        assert ("torch==2.13.0" in text) == ("nvidia-" in text) == locked
+        assert ("torch==2.13.0" in text) == ("nvidia-" in text) == ("setuptools==" in text) == locked
         assert "jupyterlab==" in text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere torch comes without CUDA anyway")
+def test_torch_without_cuda_is_named_exactly_and_looked_up_at_pytorchs_own_index(
+    made: Environment, monkeypatch
+) -> None:
+    calls = []
+    shutil.copy(ROOT / "requirements.lock", made.root)
+    with monkeypatch.context() as patch:
+        patch.setattr(Pip, "install", lambda self, *arguments, **options: calls.append(arguments))
+        patch.setattr(module, "PROOF", "sys")
+        made.ensure(Wish(torch="cpu"))
+        made.ensure(Wish(torch="2.11.0+cpu"))
+        made.ensure(Wish(torch="2.11.0"))
+    (made.root / "requirements.lock").write_text("# nothing\n")
+    course = f"{made.root}[test]"
+    index = ("--extra-index-url", "https://download.pytorch.org/whl/cpu")
+    exact, chosen = str(made.root / "requirements.lock"), str(made.notes / "constraints.txt")
+    start = ("--no-build-isolation", "-c")
+    assert calls == [
+        (*start, exact, *index, "torch==2.13.0+cpu", "-e", course),
+        (*start, chosen, *index, "torch==2.11.0+cpu", "-e", course),
+        (*start, chosen, "torch==2.11.0", "-e", course),
+    ]
 
 
 def test_an_environment_that_already_holds_the_course_is_used_as_it_is(made: Environment) -> None:

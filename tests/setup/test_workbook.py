@@ -183,6 +183,36 @@ def test_a_save_at_the_moment_of_the_update_wins(course, monkeypatch: pytest.Mon
     assert course.sync().newer == [STORAGE]
 
 
+def test_a_file_that_the_reader_makes_at_the_moment_of_the_delivery_wins(
+    course, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = files.write_temporary
+
+    def make_first(folder: Path, data: bytes) -> Path:
+        temporary = original(folder, data)
+        if data == course.new["02_autograd.ipynb"]:
+            course.file("02_autograd.ipynb").write_bytes(b"made just now")
+        return temporary
+
+    course.publish(course.new)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_temporary", make_first)
+        report = course.sync()
+    assert [name for name, _ in report.failed] == ["02_autograd.ipynb"]
+    assert course.file("02_autograd.ipynb").read_bytes() == b"made just now"
+    assert not list(course.workbook.glob(f"{files.TEMPORARY}*"))
+
+
+def test_every_file_is_on_the_disk_before_it_gets_its_name(course, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+    for name in ("fsync", "link", "replace"):
+        original = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *a, name=name, original=original: (steps.append(name), original(*a)))
+    course.publish(course.new)
+    course.sync()
+    assert steps == ["fsync", "link"] * 2 + ["fsync", "replace"]
+
+
 def test_a_save_into_the_replaced_file_is_brought_back_at_the_next_sync(course) -> None:
     with course.file(STORAGE).open("r+b") as half_open:  # an editor that holds the file while the update comes
         course.publish(course.new)

@@ -20,11 +20,7 @@ def _story() -> str:
     losses = train(GaussianNLL.apply, steps=150)
     if all(map(math.isfinite, losses)):
         return "both train"
-    return (
-        "the hand-written one fails later"
-        if math.isfinite(losses[1])
-        else "the hand-written one fails at the first step"
-    )
+    return "the hand-written one fails later" if math.isfinite(losses[1]) else "the hand-written one fails at once"
 
 
 PREDICTIONS = {
@@ -36,7 +32,7 @@ PREDICTIONS = {
         _story,
         {
             "both train": "Equal values of the loss say nothing about its gradient. Training uses only the gradient.",
-            "the hand-written one fails at the first step": (
+            "the hand-written one fails at once": (
                 "A wrong gradient need not be wrong in every part. Here a part of it is right, and that part trains."
             ),
         },
