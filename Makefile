@@ -18,5 +18,6 @@ setup lab test reset refresh lint bench help:
 ifeq ($(strip $(PYTHON)),)
 	@echo "The course needs Python 3.11, 3.12 or 3.13, and there is none on PATH: install one of them." >&2; exit 1
 else
+	@"$(PYTHON)" -c '' >/dev/null 2>&1 || { echo "PYTHON=$(PYTHON) does not run: name a Python 3.11, 3.12 or 3.13, or leave it out." >&2; exit 1; }
 	@"$(PYTHON)" tools/course.py $@ $(ARGS)
 endif

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -32,7 +33,12 @@ def run(verb: str, arguments: list[str]) -> int:
 
 
 def _wish() -> Wish:
-    return Wish(torch=os.environ.get("TORCH", "").strip(), locked=os.environ.get("LOCK", "") != "off")
+    torch = os.environ.get("TORCH", "").strip()
+    if torch and not re.fullmatch(r"cpu|\d+\.\d+\.\d+(\+cpu)?", torch):
+        raise Stop(
+            f"TORCH is {torch!r}; it can be cpu, a release such as 2.13.0, or both (2.13.0+cpu). Nothing was done."
+        )
+    return Wish(torch=torch, locked=os.environ.get("LOCK", "") != "off")
 
 
 def _ready(environment: Environment) -> Environment:

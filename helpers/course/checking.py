@@ -17,7 +17,7 @@ import torch
 from helpers.course.answers import book
 from helpers.course.questions import Exercise, Outcome, find_question
 from helpers.explore.panel import in_words
-from helpers.model.finding import HelperError
+from helpers.model.finding import HelperError, in_short
 
 MARKS = {"open": "○", "right": "✓", "wrong": "✗"}
 COLOURS = {"open": "#767676", "right": "#009e73", "wrong": "#d55e00"}
@@ -66,7 +66,7 @@ def check(exercise_id: str, answer: Any) -> Verdict:
     try:
         exercise = find_question("EXERCISES", exercise_id)
     except HelperError as error:
-        return Verdict(repr(exercise_id), "", "wrong", str(error))
+        return Verdict(in_short(exercise_id), "", "wrong", str(error))
     except Exception as error:
         return Verdict(exercise_id, "", "wrong", f"The chapter's exercises could not be loaded: {in_words(error)}.")
     verdict = _judge(exercise_id, exercise, answer)
@@ -96,6 +96,8 @@ def _judge(exercise_id: str, exercise: Exercise, answer: Any) -> Verdict:
     except Exception as error:
         if isinstance(error, NotImplementedError) and _raised_by_statement(error):
             return verdict("open", "not attempted yet")
+        if isinstance(error, TypeError) and str(error).endswith("object is not callable") and not callable(answer):
+            return verdict("wrong", "A function is wanted: give its name, without parentheses.")
         return verdict("wrong", f"{_cause(watched, answer)}raised {in_words(error)}.")
     if outcome.passed:
         return verdict("right", outcome.text or exercise.title)
@@ -116,7 +118,7 @@ class _Watched:
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        shown = [_in_short(value) for value in args] + [f"{name}={_in_short(value)}" for name, value in kwargs.items()]
+        shown = [in_short(value) for value in args] + [f"{name}={in_short(value)}" for name, value in kwargs.items()]
         self.call = f"{getattr(self.function, '__name__', 'your function')}({', '.join(shown)})"
         return self.function(*args, **kwargs)
 
@@ -134,17 +136,6 @@ def _raised_by_statement(error: Exception) -> bool:
     while place.tb_next:
         place = place.tb_next
     return place.tb_frame.f_code.co_code[place.tb_lasti] == dis.opmap["RAISE_VARARGS"]
-
-
-def _in_short(value: Any) -> str:
-    """Return a value as a reader would type it, at most about 60 characters long."""
-    try:
-        if isinstance(value, torch.Tensor):
-            return f"a tensor of shape {tuple(value.shape)} and stride {value.stride()}"
-        text = repr(tuple(value) if isinstance(value, torch.Size) else value)
-    except Exception:  # a broken repr must not hide the error that is being reported
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from helpers.course.same import same
 from helpers.draw.drawing import Drawing
 from helpers.draw.storage import draw_layout
 from helpers.explore.operations import whole_numbers
-from helpers.explore.panel import Buttons, Panel, Text, View
-from helpers.model.finding import HelperError
+from helpers.explore.panel import NO_VALUE, Buttons, Panel, Text, View
+from helpers.model.finding import HelperError, in_short
 
 YES, NO = {"yes", "y", "true", "t", "1"}, {"no", "n", "false", "f", "0"}
 CHECK, NEXT = "check", "next question"
@@ -26,10 +26,10 @@ def drill(level: int = 1, *, seed: int | None = None) -> Drill:
     With a seed the questions come in the same order on every machine. In code: `q = drill(seed=3)`,
     then `print(q.code)`, `q.question`, `q.answer((4, 1))` and `q.next()`.
     """
-    if isinstance(level, bool) or level not in LEVELS:
-        raise HelperError(f"a level is one of {', '.join(map(str, LEVELS))}, and {level!r} came")
+    if type(level) is not int or level not in LEVELS:
+        raise HelperError(f"a level is one of {', '.join(map(str, LEVELS))}, and {in_short(level)} came")
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-        raise HelperError(f"a seed is a whole number, and {seed!r} came")
+        raise HelperError(f"a seed is a whole number, and {in_short(seed)} came")
     return Drill(level, seed)
 
 
@@ -93,6 +93,8 @@ class Drill(Panel):
         return "\n".join("  ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)).rstrip() for row in rows)
 
     def change(self, name: str, value: str) -> None:
+        if not isinstance(value, str):
+            raise HelperError(NO_VALUE)
         if name == "answer":
             self.typed = value
         elif name == "go" and value == NEXT:
@@ -147,16 +149,16 @@ def _read(value: Any, truth: Any) -> Any:
         raise HelperError("type your answer first")
     if isinstance(truth, bool):
         if text.lower() not in YES | NO:
-            raise HelperError(f"the answer is yes or no; {text!r} came")
+            raise HelperError(f"the answer is yes or no; {in_short(text)} came")
         return text.lower() in YES
     if isinstance(truth, tuple):
         return whole_numbers(text, "the answer")
     try:
         (number,) = whole_numbers(text, "the answer")
     except ValueError:  # no number (HelperError is a ValueError), or several
-        raise HelperError(f"the answer is one whole number; {text!r} came") from None
+        raise HelperError(f"the answer is one whole number; {in_short(text)} came") from None
     return number
 
 
 def _word(value: Any) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else in_short(value)

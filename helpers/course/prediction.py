@@ -11,7 +11,7 @@ from helpers.course.checking import untouched_randomness
 from helpers.course.questions import Prediction, find_question
 from helpers.course.same import same
 from helpers.explore.panel import Buttons, Panel, View
-from helpers.model.finding import HelperError
+from helpers.model.finding import HelperError, in_short
 
 
 def predict(question_id: str, *, options: Sequence[Any]) -> Panel:
@@ -32,7 +32,7 @@ class PredictionApp:
     def __init__(self, question_id: str, prediction: Prediction, options: Sequence[Any]):
         self.question_id = question_id
         self.options = tuple(options) if isinstance(options, (list, tuple, range)) else ()
-        self.labels = tuple(option if isinstance(option, str) else repr(option) for option in self.options)
+        self.labels = tuple(option if isinstance(option, str) else in_short(option) for option in self.options)
         if len(self.options) < 2 or len(set(self.labels)) < len(self.labels):
             raise HelperError(f"predict({question_id!r}) needs a list of two or more different options")
         try:
@@ -42,7 +42,9 @@ class PredictionApp:
             raise HelperError(f"the truth of {question_id!r} raised {type(error).__name__}: {error}") from error
         self.right = next((i for i, option in enumerate(self.options) if _same_option(truth, option)), None)
         if self.right is None:
-            raise HelperError(f"options of {question_id!r} ({', '.join(self.labels)}) lack the right one: {truth!r}")
+            raise HelperError(
+                f"options of {question_id!r} ({', '.join(self.labels)}) lack the right one: {in_short(truth)}"
+            )
         self.because = {}
         for i, option in enumerate(self.options):
             reasons = [text for key, text in prediction.because.items() if _same_option(key, option)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from helpers.model.finding import HelperError
+from helpers.model.finding import HelperError, in_short
 
 
 @dataclass(frozen=True)
@@ -80,4 +80,4 @@ def find_question(kind: str, question_id: str) -> Any:
         known += held
     close = get_close_matches(question_id, known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else "see helpers/course/exercises for the ids there are"
-    raise HelperError(f"no {kind.lower().rstrip('s')} has the id {question_id!r}; {hint}")
+    raise HelperError(f"no {kind.lower().rstrip('s')} has the id {in_short(question_id)}; {hint}")

@@ -17,9 +17,10 @@ from typing import Any
 
 import torch
 
-from helpers.model.finding import HelperError
+from helpers.model.finding import HelperError, in_short
 
 LINES = ("#d55e00", "#0072b2", "#009e73", "#cc79a7")
+MOST_POINTS = 100_000
 MARKERS = ("o", "s", "^", "D")
 STYLE = {
     "axes.spines.top": False,
@@ -88,7 +89,13 @@ def draw_cost(functions: Mapping[str, Callable], *, sizes: Sequence[int], device
     on a GPU each run waits for the device. Raises HelperError for no functions or no sizes.
     """
     functions = _mapping(functions)
-    if not functions or not sizes or not all(isinstance(n, int) and n > 0 for n in sizes):
+    good = isinstance(sizes, (list, tuple, range)) and len(sizes) > 0
+    if not (
+        good
+        and functions
+        and all(isinstance(n, int) and n > 0 for n in sizes)
+        and all(map(callable, functions.values()))
+    ):
         raise HelperError("draw_cost takes a dict of functions and a list of sizes, whole numbers above 0")
     times = {
         name: [_best_time(function, n, torch.device(device)) for n in sizes] for name, function in functions.items()
@@ -131,16 +138,22 @@ def _best_time(function: Callable, n: int, device: torch.device, *, runs: int = 
 
 
 def _mapping(value: Any) -> Mapping:
-    if not isinstance(value, Mapping):
-        raise HelperError(f"a dict from names to lines is wanted, and a {type(value).__name__} came")
+    if not isinstance(value, Mapping) or not value:
+        came = "an empty one" if isinstance(value, Mapping) else f"something of type {type(value).__name__}"
+        raise HelperError(f"a dict with at least one name is wanted, and {came} came")
     return value
 
 
 def _numbers(name: Any, values: Any) -> list[float]:
+    sized = hasattr(values, "__len__") and not isinstance(values, (str, bytes, Mapping))
+    if isinstance(values, torch.Tensor):
+        sized = values.layout == torch.strided and values.ndim == 1 and not values.is_complex()
+    if not sized or len(values) > MOST_POINTS:
+        raise HelperError(f"the line {in_short(name)} must be a list of at most {MOST_POINTS:,} numbers")
     try:
         return [float(value) for value in values]
     except (TypeError, ValueError, RuntimeError) as error:
-        raise HelperError(f"the line {name!r} must be a list of numbers: {error}") from None
+        raise HelperError(f"the line {in_short(name)} must be a list of numbers, and one entry is none") from error
 
 
 def _line_sentence(name: str, values: list[float]) -> str:

@@ -11,7 +11,7 @@ from helpers.draw.drawing import Drawing
 from helpers.draw.storage import draw_layout
 from helpers.explore.naming import written_argument
 from helpers.explore.operations import NOTHING, OPERATIONS, Form
-from helpers.explore.panel import Buttons, Control, Panel, Select, Slider, View
+from helpers.explore.panel import NO_VALUE, Buttons, Control, Panel, Select, Slider, View, control_number, is_number
 from helpers.explore.steps import Step
 from helpers.model.finding import HelperError
 from helpers.model.layout import Layout
@@ -54,10 +54,14 @@ class LayoutExplorer:
         self.result, self.step, self.trouble = self.start, None, ""
 
     def change(self, name: str, value: Any) -> None:
-        if name == "operation" and value in self.offered():
+        if not (isinstance(value, str) or name == "highlight" or is_number(value)):
+            raise HelperError(NO_VALUE)
+        if name == "operation":
+            if value not in self.offered():
+                raise HelperError(NO_VALUE)
             self.begin(value)
         elif name == "highlight":
-            self.focus = int(value)
+            self.focus = control_number(value)
         elif name == "chain" and value == CONTINUE:
             self.settle()
             if self.trouble:

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from helpers.explore.panel import Control, Select, Slider, Text
+from helpers.explore.panel import Control, Select, Slider, Text, control_number
 from helpers.explore.steps import Step
-from helpers.model.finding import HelperError
+from helpers.model.finding import HelperError, in_short
 from helpers.model.layout import Layout
 from helpers.model.views import explain_view
 
@@ -32,7 +32,7 @@ class Form:
 
     def number(self, name: str, low: int, high: int, default: int, shown: dict[int, str] | None = None) -> int:
         """Declare a slider; return its value, moved into the bounds."""
-        value = min(max(int(self.given.get(name, default)), low), max(low, high))
+        value = min(max(control_number(self.given.get(name, default)), low), max(low, high))
         self.given[name] = value
         self.controls.append(Slider(name, name, low, max(low, high), value, (shown or {}).get(value, "")))
         return value
@@ -40,7 +40,7 @@ class Form:
     def choice(self, name: str, options: dict[str, Any]) -> Any:
         """Declare a drop-down list; return what stands behind the chosen text, at first the first."""
         text = self.given.get(name)
-        if text not in options:
+        if not isinstance(text, str) or text not in options:
             text = next(iter(options))
         self.given[name] = text
         self.controls.append(Select(name, name, tuple(options), text))
@@ -48,7 +48,9 @@ class Form:
 
     def text(self, name: str, default: str) -> str:
         """Declare a text field; return what is typed in it."""
-        value = str(self.given.setdefault(name, default))
+        value = self.given.setdefault(name, default)
+        if not isinstance(value, str):
+            self.given[name] = value = default
         self.controls.append(Text(name, name, value))
         return value
 
@@ -58,7 +60,9 @@ def whole_numbers(text: str, what: str) -> tuple[int, ...]:
     bare = re.sub(r"^\s*[(\[](.*)[)\]]\s*$", r"\1", text)
     parts = [part for part in re.split(r"[,\s]+", bare.strip()) if part]
     if not all(re.fullmatch(r"[+-]?\d{1,15}", part) for part in parts):
-        raise HelperError(f"{what} is whole numbers with commas between them, such as 3, 4; {text.strip()!r} came")
+        raise HelperError(
+            f"{what} is whole numbers with commas between them, such as 3, 4; {in_short(text.strip())} came"
+        )
     return tuple(int(part) for part in parts)
 
 

@@ -15,11 +15,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from html import escape
+from math import isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
 from helpers.draw.drawing import Drawing
 from helpers.model.finding import HelperError
+
+NO_VALUE = "That is no value for this control."
 
 
 @dataclass(frozen=True)
@@ -131,8 +134,11 @@ class Panel:
         """
         trouble = ""
         try:
-            for name, value in message["changes"]:
-                self.app.change(name, value)
+            for name, value in _changes(message):
+                try:
+                    self.app.change(name, value)
+                except (TypeError, ValueError, OverflowError) as error:
+                    raise error if isinstance(error, HelperError) else HelperError(NO_VALUE) from error
         except HelperError as error:
             trouble = str(error)
         except Exception as error:
@@ -176,6 +182,30 @@ class Panel:
 
     def _on_message(self, widget: Any, message: Any, buffers: Any) -> None:
         widget.state = self.receive(message)
+
+
+def _changes(message: Any) -> list[tuple[str, Any]]:
+    """Return the changes of a message; HelperError where it holds none, or no name stands before a value."""
+    changes = message.get("changes") if isinstance(message, dict) else None
+    if not isinstance(changes, (list, tuple)):
+        raise HelperError(NO_VALUE)
+    for change in changes:
+        if not (isinstance(change, (list, tuple)) and len(change) == 2 and isinstance(change[0], str)):
+            raise HelperError(NO_VALUE)
+    return [(name, value) for name, value in changes]
+
+
+def is_number(value: Any) -> bool:
+    """Say whether a control's value is a finite number."""
+    return isinstance(value, (int, float)) and isfinite(value)
+
+
+def control_number(value: Any) -> int:
+    """Return a slider's value as a whole number; HelperError for anything else."""
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise HelperError(NO_VALUE) from None
 
 
 def in_words(error: Exception) -> str:

@@ -36,7 +36,11 @@ class Anatomy:
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
         if not tensors:
             raise HelperError("the function needs at least one tensor among its arguments")
-        result, operators = _operators(fn, args)
+        try:
+            result, operators = _operators(fn, args)
+        except Exception as error:
+            reason = str(error).strip().splitlines() or ["no message"]
+            raise HelperError(f"the function raised {type(error).__name__}: {reason[0]}") from error
         if not isinstance(result, torch.Tensor):
             raise HelperError(
                 f"the function should return a tensor, and it returned something of type {type(result).__name__}"

@@ -17,7 +17,7 @@ import torch
 from torch.autograd.profiler import record_function
 
 from helpers.model.adapter import event_tensors, profiled_events, profiler_running, quiet_profiler, storage_key
-from helpers.model.copywords import ALWAYS, CopiesFinding, Copy, copies_finding
+from helpers.model.copywords import ALWAYS, CopiesFinding, Copy, copies_finding, stride_zero, zero_strides
 from helpers.model.finding import HelperError
 from helpers.model.layout import Layout
 from helpers.model.memory import block_of
@@ -164,7 +164,8 @@ def _describe(note: _Note, written: Any, read: Any) -> Copy:
     name = note.call.name
     if name in _RESHAPERS and note.layout is not None and note.result is not None:
         kind = "reshape"
-        target, why = note.result, explain_view(note.layout, note.result.shape).text.rstrip(".")
+        found = explain_view(note.layout, note.result.shape)
+        target, why = note.result, found.reason or "the call wrote a new tensor though a view would do"
     elif name in _ASKED:
         kind, why = "asked", f"{note.call.shown} was called"
     elif name == "contiguous":
@@ -183,6 +184,8 @@ def _describe(note: _Note, written: Any, read: Any) -> Copy:
     else:
         kind = "inside"
         why = f"the operator wanted strides {stride} for shape {source_shape}, and it was given {source_stride}"
+        if zero := zero_strides(source_shape, source_stride):
+            why = f"{stride_zero(zero)} in what the operator reads; {why}"
         if dtype != source_dtype:
             why = f"the operator converted {_short(source_dtype)} to {_short(dtype)}"
     return Copy(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from helpers.model.finding import Finding
+from helpers.model.views import REPEATS
 from helpers.model.watch import Call, name_of
 
 # Operators whose result is always a new tensor, though a view would be imaginable.
@@ -104,20 +105,29 @@ def _largest(copies: tuple[Copy, ...]) -> str:
     return f"{worst.call.at}, {worst.nbytes:,} bytes: {worst.why}"
 
 
+def zero_strides(shape: tuple[int, ...], stride: tuple[int, ...]) -> list[int]:
+    """Return the dimensions of two or more elements that have stride 0."""
+    return [d for d, (n, s) in enumerate(zip(shape, stride, strict=True)) if n > 1 and s == 0]
+
+
+def stride_zero(dims: list[int]) -> str:
+    """Return `dimension 2 has stride 0` or `dimensions 0 and 2 have stride 0`."""
+    named = " and ".join(map(str, dims))
+    return f"dimension {named} has stride 0" if len(dims) == 1 else f"dimensions {named} have stride 0"
+
+
 def _sentence(copy: Copy) -> tuple[str, str]:
     """Return what one hidden copy did and why, and what to do about it."""
     call, nbytes = copy.call, f"{copy.nbytes:,} bytes"
-    zero = [d for d, (n, s) in enumerate(zip(copy.source_shape, copy.source_stride, strict=True)) if n > 1 and s == 0]
+    zero = zero_strides(copy.source_shape, copy.source_stride)
     before, after = copy.formats
     if copy.kind == "reshape" and zero:
         times = copy.nbytes / copy.source_nbytes
-        dims = " and ".join(map(str, zero))
-        because = f"dimension {dims} has stride 0" if len(zero) == 1 else f"dimensions {dims} have stride 0"
+        often = f"{times:,.0f}" if times >= 100 else f"{times:.3g}"
         return (
-            f"{call.shown} after expand cloned {times:.3g}× the bytes ({nbytes} from {copy.source_nbytes:,}) because "
-            f"{because}{call.where}; the expand saved nothing",
-            "Let the operator broadcast (matmul does; scaled_dot_product_attention takes enable_gqa=True), or fold "
-            "the repeats into a dimension of the other operand.",
+            f"{call.shown} after expand cloned {often}× the bytes ({nbytes} from {copy.source_nbytes:,}) because "
+            f"{stride_zero(zero)}{call.where}; the expand saved nothing",
+            REPEATS,
         )
     lost = [f for f in before if f.startswith("channels_last") and f not in after]
     if copy.kind == "reshape" and lost and "contiguous" not in before:
@@ -130,7 +140,9 @@ def _sentence(copy: Copy) -> tuple[str, str]:
     if copy.kind == "inside":
         return (
             f"{call.shown} copied {nbytes} inside{call.where}: {copy.why}",
-            "Keep the tensor in the layout that the operator wants, made once and not in every step; calling "
+            REPEATS
+            if copy.why.startswith("dimension")
+            else "Keep the tensor in the layout that the operator wants, made once and not in every step; calling "
             "contiguous() right before it moves the copy and does not remove it.",
         )
     remedy = {

@@ -15,7 +15,7 @@ import helpers.model.explainers  # noqa: F401  # fills the table
 from helpers.model.failure import EXPLAINERS, Answer, Failure
 from helpers.model.finding import Finding
 from helpers.model.source import Place, place_in_traceback
-from helpers.model.watch import READER, Call, Watch, first_line, name_of, require_callable, run_reader
+from helpers.model.watch import READER, Call, NotRunError, Watch, first_line, name_of, require_callable, run_reader
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -58,6 +58,8 @@ def explain_error(fn: Callable, *args: Any) -> ErrorFinding:
     try:
         with catcher:
             run_reader(fn, args)
+    except NotRunError:  # nothing of the function has run, so nothing can be said about it
+        raise
     except Exception as error:  # the error is what was asked for
         try:
             return _explain(fn, error, catcher.failure)

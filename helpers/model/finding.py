@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+import torch
+from torch.overrides import TorchFunctionMode
+
 
 class HelperError(ValueError):
     """Wrong input to a helper: one sentence saying what came, what was wanted, and where.
@@ -47,6 +50,47 @@ class Finding:
             '<div role="note" style="border-left:4px solid #0072b2;padding:2px 0 2px 12px;max-width:56em">'
             f"{_with_code(self.text)}{remedy}</div>"
         )
+
+
+LONGEST_ECHO = 60
+
+
+class _ShapesOnly(TorchFunctionMode):
+    """While active, the repr of a tensor is its shape: torch's own reads values, which crashes without a storage."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if func in (torch.Tensor.__repr__, torch.Tensor.__format__):
+            return _tensor_in_short(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+def in_short(value: Any) -> str:
+    """Return a reader's value as it stands in a sentence, at most 60 characters long; no value of a tensor is read."""
+    try:
+        if issubclass(type(value), torch.Tensor):
+            return _tensor_in_short(value)
+        with _ShapesOnly():
+            text = repr(tuple(value) if isinstance(value, torch.Size) else value)
+        if type(value) is not str:
+            text = re.sub(r"\s*\n\s*", " ", text)
+    except Exception:  # a broken repr must not hide the error that is being reported
+        return _kind(value)
+    if re.search(r" at 0x[0-9a-fA-F]+", text) and not isinstance(value, str):
+        return _kind(value)  # an address says nothing, and is another in every run
+    return text if len(text) <= LONGEST_ECHO else text[: LONGEST_ECHO - 3] + "..."
+
+
+def _tensor_in_short(t: torch.Tensor) -> str:
+    try:
+        with torch._C.DisableTorchFunction():
+            return f"a tensor of shape {tuple(t.size())}"
+    except Exception:  # a nested tensor or a parameter without a shape
+        return "a tensor"
+
+
+def _kind(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def _with_code(text: str) -> str:

@@ -22,11 +22,14 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from helpers.model.adapter import unwrapped
-from helpers.model.finding import HelperError
+from helpers.model.finding import HelperError, in_short
 from helpers.model.sums import count_sums, solve, span
 
 # The dimensions from the fastest to the slowest, for the formats that fix their number (c10/core/Contiguity.h).
 CHANNELS_LAST = {torch.channels_last: (1, 3, 2, 0), torch.channels_last_3d: (1, 4, 3, 2, 0)}
+
+FEW = 1_000  # solutions that are cheap to sort
+MOST_INDICES = 2**20  # indices of one slot that are listed
 
 # Quantized types with two or four elements in a byte; a release without them has nothing to refuse.
 PACKED = {getattr(torch, name) for name in ("quint4x2", "quint2x4") if hasattr(torch, name)}
@@ -124,14 +127,24 @@ class Layout:
         """Return every index that reads `slot`, in row-major order: none, one or many.
 
         At most `limit` of them: a dimension of stride 0 and size 1000000 makes a million.
+        Raises HelperError without a limit where more than a million read the slot.
         """
         slot = whole_number(slot, "a slot")
         free = [stride == 0 for stride in self.stride]
         # Large strides first: the rest that the smaller ones must still make up is then soon out of their reach.
         order = sorted((d for d in range(self.ndim) if not free[d]), key=lambda d: -self.stride[d])
         steps = [(self.shape[d], self.stride[d]) for d in order]
+        most = MOST_INDICES + 1 if limit is None else limit
+        solutions = list(islice(solve(slot - self.storage_offset, steps), most if limit is None else FEW))
+        if len(solutions) > MOST_INDICES and limit is None:
+            raise _too_many(slot)
+        if limit is not None and len(solutions) == FEW:
+            # So many solutions are not sorted: in the order of the dimensions, the first ones are found first.
+            order.sort()
+            steps = [(self.shape[d], self.stride[d]) for d in order]
+            solutions = list(islice(solve(slot - self.storage_offset, steps), limit))
         found = []
-        for solution in solve(slot - self.storage_offset, steps):
+        for solution in solutions:
             index = [0] * self.ndim
             for d, i in zip(order, solution, strict=True):
                 index[d] = i
@@ -147,7 +160,10 @@ class Layout:
                 for i, same in groupby(group, key=lambda index: index[d]):
                     yield from ((i, *rest) for rest in spread(d + 1, list(same)))
 
-        return list(islice(spread(0, sorted(found)), limit)) if found else []
+        indices = list(islice(spread(0, sorted(found)), most)) if found else []
+        if limit is None and len(indices) > MOST_INDICES:
+            raise _too_many(slot)
+        return indices
 
     def is_contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
         """Say whether the elements fill neighbouring slots in the order of `memory_format`, as PyTorch judges.
@@ -156,7 +172,9 @@ class Layout:
         is contiguous in the default format; the two channels_last formats make no such exception.
         """
         if not isinstance(memory_format, torch.memory_format):
-            raise HelperError(f"a memory format such as torch.channels_last is needed, but {memory_format!r} came")
+            raise HelperError(
+                f"a memory format such as torch.channels_last is needed, but {in_short(memory_format)} came"
+            )
         order = CHANNELS_LAST.get(memory_format)
         if order is None:
             if self.numel == 0:
@@ -204,12 +222,18 @@ class Layout:
         held = plural(self.storage_numel, "slot")
         if self.last_slot >= self.storage_numel:
             return f"{head} needs {plural(self.reached, 'slot')} ({where}), but its storage holds {held}."
-        return f"{head} reads {plural(self.numel, 'element')} from {self.reached} of {held} ({where}); it is {formats}."
+        return (
+            f"{head} reads {plural(self.numel, 'element')} from {self.reached:,} of {held} ({where}); it is {formats}."
+        )
+
+
+def _too_many(slot: int) -> HelperError:
+    return HelperError(f"more than {MOST_INDICES:,} indices read slot {slot}: give a limit, such as limit=10")
 
 
 def plural(count: int, noun: str) -> str:
-    """Return `1 slot` or `3 slots`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """Return `1 slot`, `3 slots` or `1,024 slots`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def whole_number(value: object, noun: str, place: str = "", wanted: str = "a whole number") -> int:
@@ -218,7 +242,7 @@ def whole_number(value: object, noun: str, place: str = "", wanted: str = "a who
         if isinstance(value, bool):  # Python would take True for 1
             raise TypeError
         return as_int(value)
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: a lazy parameter has no values yet
         came = (
             repr(value) if isinstance(value, (bool, float, complex, str, type(None))) else f"a {type(value).__name__}"
         )

@@ -15,10 +15,13 @@ from math import gcd, prod
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from helpers.model.adapter import plain_access, storage_key, unwrapped
 from helpers.model.finding import HelperError
+from helpers.model.sums import count_sums, merged, span
 
+DIRECT = 2**24  # so many marks are set one by one, however short the row
 MOST_UNITS = 2**28  # a row of booleans that long takes 256 MiB; longer ones are counted only where no row is needed
 
 
@@ -85,7 +88,7 @@ class Block:
 def block_of(t: torch.Tensor) -> Block | None:
     """Return the memory of a tensor, or None for one without strides or storage (sparse, nested, …)."""
     with plain_access():
-        if t.layout is not torch.strided or t.is_nested:
+        if is_lazy(t) or t.layout is not torch.strided or t.is_nested:
             return None
         try:
             t = unwrapped(t)
@@ -110,6 +113,8 @@ def reached_nbytes(blocks: Sequence[Block]) -> int | None:
     low, high, unit = _extent(blocks)
     if (high - low) // unit > MOST_UNITS:
         return None
+    if len(blocks) == 1 and unit == blocks[0].itemsize:
+        return count_sums(_steps(blocks[0])) * unit
     row = _row(low, high, unit)
     for block in blocks:
         _mark(row, block, low, unit)
@@ -168,10 +173,29 @@ def _through(row: torch.Tensor, block: Block, low: int, unit: int) -> torch.Tens
 
 
 def _mark(row: torch.Tensor, block: Block, low: int, unit: int) -> None:
-    once = tuple(1 if s == 0 else n for n, s in zip(block.shape, block.stride, strict=True))
+    """Mark what the block reads. The work is bounded by the row: indices that repeat a unit do not add to it."""
     per = block.itemsize // unit
+    steps = merged([(per, 1)] * (per > 1) + [(n, s * per) for n, s in _steps(block)])
     offset = (block.first - low) // unit
-    row.as_strided((*once, per), (*(s * per for s in block.stride), 1), offset).fill_(True)
+    reach = span(steps) + 1
+    if prod(n for n, _ in steps) <= max(4 * reach, DIRECT):
+        row.as_strided(tuple(n for n, _ in steps), tuple(s for _, s in steps), offset).fill_(True)
+        return
+    own = torch.zeros(reach, dtype=torch.bool, device="cpu")
+    own[0] = True
+    for n, s in steps:
+        done = 1
+        while done < n:  # each pass doubles the number of steps along this dimension
+            more = min(done, n - done)
+            own[more * s :] |= own[: -more * s].clone()
+            done += more
+    row[offset : offset + reach] |= own
+
+
+def _steps(block: Block) -> list[tuple[int, int]]:
+    """Return (size, stride) of the dimensions that move, from the smallest stride to the largest."""
+    steps = [(n, s) for n, s in zip(block.shape, block.stride, strict=True) if n > 1 and s > 0]
+    return sorted(steps, key=lambda step: step[1])
 
 
 def memory_of(thing: Any) -> Block | None:

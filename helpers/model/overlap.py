@@ -11,14 +11,18 @@ PyTorch asks the same before every in-place write, but quickly, not exactly (`ge
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from helpers.model.adapter import plain_access
 from helpers.model.finding import Finding, HelperError
 from helpers.model.layout import Layout, plural
 from helpers.model.memory import Block, block_of, overlap, reached_nbytes
 from helpers.model.source import caller_arguments, pick
+
+MOST_COMPARED = 10**6  # elements; larger tensors are not compared index by index
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -136,8 +140,31 @@ def _internal(a: Block, name: str) -> OverlapFinding | None:
     )
 
 
+def _own_slots(a: Block, b: Block) -> bool | None:
+    """Say whether each shared slot is read at the very index that is written there; None where that is unknown.
+
+    Then no write changes what another one reads. `a` has a slot for each element, and `b` is broadcast to its shape.
+    """
+    lead = len(a.shape) - len(b.shape)
+    broadcasts = lead >= 0 and all(n in (1, m) for n, m in zip(b.shape, a.shape[max(lead, 0) :], strict=False))
+    if not broadcasts or a.itemsize != b.itemsize or (a.first - b.first) % a.itemsize or a.numel > MOST_COMPARED:
+        return None
+    step = [0] * lead + [0 if n == 1 else s for n, s in zip(b.shape, b.stride, strict=True)]
+    with plain_access():
+        written, read = _slots(a.shape, a.stride, 0), _slots(a.shape, step, (b.first - a.first) // a.itemsize)
+        return not bool((torch.isin(read, written) & (read != written)).any())
+
+
+def _slots(shape: Sequence[int], stride: Sequence[int], first: int) -> torch.Tensor:
+    """Return the slot of every element, in row-major order."""
+    found = torch.full((1,), first, dtype=torch.int64, device="cpu")
+    for size, step in zip(shape, stride, strict=True):
+        found = (found[:, None] + torch.arange(size, dtype=torch.int64, device="cpu") * step).flatten()
+    return found
+
+
 def _partial(a: Block, b: Block, elements: int, nbytes: int, written: str, read: str) -> OverlapFinding:
-    refused = refuses(a, b)
+    refused, own = refuses(a, b), _own_slots(a, b)
     where = "share one storage" if a.key == b.key else "are two storages on the same memory"
     if a.itemsize == b.itemsize:
         counts = f"overlap in {elements:,} of {plural(a.numel, 'element')}"
@@ -151,25 +178,38 @@ def _partial(a: Block, b: Block, elements: int, nbytes: int, written: str, read:
         difference = f"with different strides ({a.stride} and {b.stride})"
     else:
         difference = f"with different shapes ({a.shape} and {b.shape})"
-    if refused:
-        verdict = "torch refuses the write, because it would change elements that are still to be read"
+    if own:
+        verdict = "each shared slot is read for its own write only, so the order of the writes does not matter"
+        if refused:
+            verdict += "; torch refuses the write all the same, because it compares only ranges and strides"
+        else:
+            verdict += ", and torch does not refuse the write"
+    elif refused:
+        would = "could" if own is None else "would"
+        verdict = f"torch refuses the write, because it {would} change elements that are still to be read"
     elif a.key != b.key:
-        verdict = "torch does not notice, because it compares storages, so the write changes elements still to be read"
-    else:
+        changes = "can change" if own is None else "changes"
         verdict = (
-            "torch does not notice, because it compares only tensors without gaps, and the result depends on the "
+            f"torch does not notice, because it compares storages, so the write {changes} elements still to be read"
+        )
+    else:
+        depends = "can depend" if own is None else "depends"
+        verdict = (
+            f"torch does not notice, because it compares only tensors without gaps, and the result {depends} on the "
             "order of the writes"
         )
     source = f"{read.strip('`')}.clone()" if read.startswith("`") else "with .clone()"
     return OverlapFinding(
         text=_sentence(f"{written} and {read} {where} and {counts} {difference}: {verdict}"),
-        remedy=f"Clone the source, {source}. A clone of the written tensor would take the write, and the original "
+        remedy=""
+        if own and not refused
+        else f"Clone the source, {source}. A clone of the written tensor would take the write, and the original "
         "would never get it.",
         kind="partial",
         elements=elements,
         nbytes=nbytes,
         refused=refused,
-        facts=_facts(a, b),
+        facts=_facts(a, b) | {"order_matters": None if own is None else not own},
     )
 
 

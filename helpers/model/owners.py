@@ -24,6 +24,7 @@ import torch
 
 from helpers.model.adapter import plain_access
 
+MOST_PATHS = 20_000  # paths to shared modules that are followed
 MOST_OBJECTS = 500_000  # a walk stops there and says so
 _BUFFERS = (bytearray, memoryview, array, mmap)
 _LEAVES = (str, bytes, int, float, complex, bool, type(None), type, ModuleType, torch.dtype, torch.device, torch.Size)
@@ -101,6 +102,32 @@ class Walk:
         extra = _attributes(t)
         for key, value in extra.items() if extra else ():
             yield f"{name}.{key}", value, False
+
+
+def repeated(name: str, thing: Any) -> Iterator[Held]:
+    """Yield the parameters and buffers of the modules in `thing` under every path that leads to them.
+
+    A walk enters a module once; `named_parameters(remove_duplicate=False)` tells each place of a shared one.
+    """
+    left = MOST_PATHS
+
+    def paths(name: str, here: Any, above: tuple[int, ...]) -> Iterator[Held]:
+        nonlocal left
+        kind = type(here)
+        module = issubclass(kind, torch.nn.Module)
+        if id(here) in above or not (module or kind in (list, tuple, dict, deque)):
+            return
+        above = (*above, id(here))
+        for part, value, registered in _parts(name, here):
+            if left <= 0:
+                return
+            left -= 1
+            if registered and issubclass(type(value), torch.Tensor):
+                yield Held(part, value, True)
+            elif registered or not module:
+                yield from paths(part, value, above)
+
+    yield from paths(name, thing, ())
 
 
 def has_memory(kind: type) -> bool:

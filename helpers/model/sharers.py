@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,10 +150,14 @@ def several_finding(own: list[Met], met: list[Met], name: str, t: Any) -> Sharer
     count = sum(len(m.names) for m in own)
     first = _largest_group(own, memory)
     together = tuple(n for m in first for n in m.names)
-    what = {dict: "entries", list: "list entries", tuple: "tuple entries"}.get(type(t), "entries")
+    what = {dict: "entries", list: "list entries", tuple: "tuple entries", deque: "deque entries"}.get(
+        type(t), "entries"
+    )
     facts = {"entries": count, "together": len(together), "sharers": len(outside)}
+    if (tied := _tied(own, first, outside, what, facts, together)) is not None:
+        return tied
     if len(together) == count > 1:
-        return _one_memory(first, outside, what, facts, together, ordered=isinstance(t, list | tuple))
+        return _one_memory(first, outside, what, facts, together, ordered=isinstance(t, list | tuple | deque))
     if outside:
         return _follow(own, outside, bool(name), what, facts, together)
     if len(together) > 1:
@@ -181,17 +186,54 @@ def _one_memory(
     # The array or the buffer is the producer's own; a tensor is named only where there is none.
     owner = next((s for s in sharers if s.kind not in ("tensor", "parameter")), next(iter(sharers), None))
     belongs = f", which belongs to {owner.kind} `{owner.name}`" if owner and owner.name != NAMELESS else ""
-    if len(own) == 1:
-        place, belongs = "are one tensor object", ""
     verdict = "they are one piece of memory that was refilled" if same else "an entry kept keeps the whole block alive"
     if same and not ordered:
         verdict = "they are one piece of memory under several names"
-    if same:
+    if same and owner and belongs:
+        copy = {"tensor": f"{owner.name}.clone()", "parameter": f"{owner.name}.detach().clone()"}
+        remedy = f"Copy at the moment of storing: {copy.get(owner.kind, _copy_of_array(owner))}."
+    elif same:
         remedy = "Copy at the moment of storing: torch.tensor(buf) for an array, buf.clone() for a tensor."
     else:
         remedy = "clone() an entry to cut it loose."
+    if len(own) == 1:
+        places = f"{len(together)} {'indices' if ordered else 'names'}"
+        kind = "array" if is_array(own[0].thing) else "tensor"
+        place, belongs, verdict = f"are one {kind} object", "", f"one {kind} stands under {places}"
+        remedy = (
+            f"Where the entries shall differ, store {'a copy()' if kind == 'array' else 'a clone()'} in each place."
+        )
     text = f"All {len(together)} {what} {place}{belongs}: {verdict}."
     return Sharers(text=text, remedy=remedy, facts=facts, sharers=sharers, together=together)
+
+
+def _copy_of_array(owner: Sharer) -> str:
+    return f"torch.tensor({owner.name})" if owner.kind == "NumPy array" else f"a clone() of the tensor on {owner.name}"
+
+
+def _tied(
+    own: list[Met], group: list[Met], outside: list[Met], what: str, facts: dict[str, Any], together: tuple[str, ...]
+) -> Sharers | None:
+    """One parameter in several places of a model: tied weights, or one module that was put in several places."""
+    if len(together) < 2 or not all(m.parameter for m in group):
+        return None
+    first, count = group[0], facts["entries"]
+    if len({m.block.first for m in group}) > 1:
+        return None  # parts of one block, as sharded training makes them
+    alike = sum(m.parameter and len(m.names) > 1 for m in own if m not in group)
+    more = f"; {alike} more {'parameter stands' if alike == 1 else 'parameters stand'} in several places too" * (
+        alike > 0
+    )
+    names = [f"`{n}`" for n in together[:3]]
+    listed = " and ".join(names) if len(together) < 4 else ", ".join(names) + f" and {len(together) - 3} more"
+    one = "are one parameter" if len(group) == 1 else "are parameters on one memory"
+    return Sharers(
+        text=f"{len(together)} of {count} {what} {one}: {listed}{more}; a step of the optimizer changes all of them.",
+        remedy="This is intended for tied weights; otherwise build a new module for each place.",
+        facts=facts,
+        sharers=tuple(_sharer(m, first) for m in outside),
+        together=together,
+    )
 
 
 def _follow(

@@ -8,13 +8,16 @@ same object). What they have in common is a range of bytes, so that is what is c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from helpers.model.finding import HelperError
+from helpers.model.layout import no_strides
 from helpers.model.memory import Ranges, array_base, memory_of
-from helpers.model.owners import Held, Walk, living_tensors, names_in
+from helpers.model.owners import Held, Walk, living_tensors, names_in, repeated
 from helpers.model.retention import explain_storage  # noqa: F401  # the storage report is asked for beside this one
 from helpers.model.sharers import NAMELESS, Met, Sharers, several_finding, single_finding
 from helpers.model.source import caller_frame, pick, place_of
@@ -32,9 +35,11 @@ def find_sharers(t: Any, among: Any = None) -> Sharers:
     texts = place_of(frame).arguments if frame else ()
     names = names_in(frame) if frame else {}
     name = next((n for n, thing in names.items() if thing is t), None) or pick(texts, 0, "").strip("`")
+    if isinstance(t, torch.Tensor) and is_lazy(t):
+        raise HelperError(f"find_sharers needs a tensor with memory, but {no_strides(t)}")
     inner, walk = Walk(), Walk(without=t)
     try:
-        own = list(_meet(inner.start(name, t)))
+        own = list(_meet(chain(inner.start(name, t), repeated(name, t))))
         if not own:
             came = type(t).__name__
             raise HelperError(f"find_sharers takes a tensor or something that holds tensors, and a {came} came")
@@ -64,7 +69,8 @@ def _meet(held: Iterable[Held]) -> Iterator[Met]:
     met: dict[int, Met] = {}
     for one in held:
         if id(one.thing) in met:
-            met[id(one.thing)].names.append(one.name)
+            if one.name not in met[id(one.thing)].names:
+                met[id(one.thing)].names.append(one.name)
         elif (block := memory_of(one.thing)) is not None:
             parameter = issubclass(type(one.thing), torch.nn.Parameter)
             met[id(one.thing)] = Met([one.name], one.thing, block, parameter)

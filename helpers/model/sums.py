@@ -24,15 +24,21 @@ def solve(rest: int, steps: list[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
     """Yield every choice of one number for each dimension with which the steps add up to `rest`.
 
     `steps` come with the largest stride first; strides are positive. Only numbers that leave a rest
-    within the span of the later dimensions are tried.
+    within the span of the later dimensions, and that is a multiple of their common divisor, are tried.
     """
     if not steps:
         if rest == 0:
             yield ()
         return
     (size, stride), later = steps[0], steps[1:]
-    least = -(-(rest - span(later)) // stride)  # rounded up
-    for i in range(max(least, 0), min(rest // stride, size - 1) + 1):
+    common = gcd(*(s for _, s in steps))
+    if rest % common:
+        return
+    least = max(-(-(rest - span(later)) // stride), 0)  # rounded up
+    # With later dimensions, every `every`-th number leaves a multiple of their common divisor.
+    every = gcd(*(s for _, s in later)) // common if later else 1
+    right = rest // common * pow(stride // common, -1, every) % every if every > 1 else 0
+    for i in range(least + (right - least) % every, min(rest // stride, size - 1) + 1, every):
         yield from ((i, *others) for others in solve(rest - i * stride, later))
 
 

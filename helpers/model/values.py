@@ -188,6 +188,8 @@ def first_reached(layout: Layout, slot: int) -> int | None:
         """Return the smallest reachable distance that is at least `wanted`, using dimensions d, d+1, …"""
         if wanted <= 0:
             return 0
+        divisor = gcd(*(s for s, _ in steps[d:]))
+        wanted = -(-wanted // divisor) * divisor if divisor else wanted
         if wanted > spans[d]:
             return None
         stride, size = steps[d]

@@ -13,6 +13,13 @@ from helpers.model.finding import Finding
 from helpers.model.layout import CHANNELS_LAST, Layout, plural
 from helpers.model.viewrule import Break, contiguous_strides, find_breaks, misfit, read_shape, resolved, view_strides
 
+# What really does without the copy of an expanded dimension: measured with find_copies, see tests/model.
+REPEATS = (
+    "Elementwise operators broadcast over an expanded dimension without a copy, but a matmul mostly copies it. For a "
+    "matmul fold the repeats into the rows of the other operand, or call `scaled_dot_product_attention(…, "
+    "enable_gqa=True)`: its fused kernels copy nothing (its math kernel, which dropout on the CPU needs, does)."
+)
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ViewFinding(Finding):
@@ -22,7 +29,8 @@ class ViewFinding(Finding):
     tensor with this many elements has the shape. `shape` is the new shape with -1 worked out (as
     asked, if that is impossible); `stride` holds the strides of the view in elements, or is None.
     `blocked` holds the pairs of neighbouring dimensions of the tensor that would have to merge and
-    cannot; they are neighbours but for dimensions of size 1.
+    cannot; they are neighbours but for dimensions of size 1. `reason` is the cause of a copy without the
+    verdict, in lower case for use in a sentence, and empty where no copy is needed.
     """
 
     possible: bool
@@ -30,6 +38,7 @@ class ViewFinding(Finding):
     shape: tuple[int, ...]
     stride: tuple[int, ...] | None
     blocked: tuple[tuple[int, int], ...]
+    reason: str = ""
 
 
 def explain_view(t: torch.Tensor | Layout, shape: int | tuple[int, ...] | list[int]) -> ViewFinding:
@@ -44,7 +53,7 @@ def explain_view(t: torch.Tensor | Layout, shape: int | tuple[int, ...] | list[i
     if reason := misfit(asked, layout.numel):
         return ViewFinding(
             text=f"Neither `view` nor `reshape` can give shape {asked}: {reason}.",
-            remedy=f"Choose sizes that multiply to {layout.numel}; one of them may be -1 and is then worked out."
+            remedy=f"Choose sizes that multiply to {layout.numel:,}; one of them may be -1 and is then worked out."
             if layout.numel
             else "Give every size as a number; at least one of them must be 0.",
             facts={"numel": layout.numel},
@@ -79,8 +88,8 @@ def _why_possible(layout: Layout, breaks: list[Break]) -> str:
     if layout.numel == 1:
         return "the shapes of one element are all alike"
     if sum(size > 1 for size in layout.shape) > 1:
-        return f"its dimensions merge into one, so every shape of {layout.numel} elements is a view"
-    return f"a single dimension can be split in any way, so every shape of {layout.numel} elements is a view"
+        return f"its dimensions merge into one, so every shape of {layout.numel:,} elements is a view"
+    return f"a single dimension can be split in any way, so every shape of {layout.numel:,} elements is a view"
 
 
 def _pairs(breaks: list[Break]) -> str:
@@ -98,12 +107,14 @@ def _copy_needed(layout: Layout, new: tuple[int, ...], blocked: list[Break]) -> 
     nor = f" (nor can {_pairs(others)})" if others else ""
     kind, cause = _cause(layout, first)
     because = f" ({cause})" if cause else ""
-    return ViewFinding(
-        text=f"Dimensions {left} and {right} cannot merge{nor}: one step of dimension {left} moves "
+    reason = (
+        f"dimensions {left} and {right} cannot merge{nor}: one step of dimension {left} moves "
         f"{plural(layout.stride[left], 'slot')}, but a merged dimension needs "
-        f"size({right}) × stride({right}) = {size} × {stride} = {size * stride}{because}; "
-        f"dimension {first.spanned_by} of the new shape {new} would span both, so `view` fails and "
-        f"{_what_reshape_copies(layout, new, kind)}.",
+        f"size({right}) × stride({right}) = {size:,} × {stride:,} = {size * stride:,}{because}; "
+        f"dimension {first.spanned_by} of the new shape {new} would span both"
+    )
+    return ViewFinding(
+        text=f"D{reason[1:]}, so `view` fails and {_what_reshape_copies(layout, new, kind)}.",
         remedy=_remedy(layout, new, blocked, kind),
         facts={
             "cause": kind,
@@ -116,6 +127,7 @@ def _copy_needed(layout: Layout, new: tuple[int, ...], blocked: list[Break]) -> 
         shape=new,
         stride=None,
         blocked=tuple((b.left, b.right) for b in blocked),
+        reason=reason,
     )
 
 
@@ -128,7 +140,10 @@ def _cause(layout: Layout, brk: Break) -> tuple[str, str]:
     size, stride, step = layout.shape[right], layout.stride[right], layout.stride[left]
     if 0 in (step, stride):
         d = left if step == 0 else right
-        return "expanded", f"dimension {d} is expanded: with stride 0 its {layout.shape[d]} indices read the same slots"
+        return (
+            "expanded",
+            f"dimension {d} is expanded: with stride 0 its {layout.shape[d]:,} indices read the same slots",
+        )
     if name := channels_last_name(layout):
         strides = f"strides {layout.stride} are {name}"
         return "memory format", f"{strides}: not the shape {layout.shape} but the memory format is the cause"
@@ -150,9 +165,10 @@ def _what_reshape_copies(layout: Layout, new: tuple[int, ...], kind: str) -> str
     """Return the end of the sentence: how many bytes the copy takes, and which layout it has."""
     if layout.shared:
         before, after = layout.reached * layout.element_size, layout.nbytes
-        times = f"{after // before}" if after % before == 0 else f"about {round(after / before, 2):g}"
+        times = f"{after // before:,}" if after % before == 0 else f"about {round(after / before, 2):,g}"
         saved = ", so the expand saves nothing" if kind == "expanded" else ""
-        return f"`reshape` copies to a new, contiguous storage: {before} bytes become {after} ({times} ×){saved}"
+        grown = f"{plural(before, 'byte')} {'becomes' if before == 1 else 'become'} {after:,} ({times} ×)"
+        return f"`reshape` copies to a new, contiguous storage: {grown}{saved}"
     lost = ""
     if name := format_lost(layout, new):
         lost = f", so {name} is lost and a later convolution in {name} converts again"
@@ -163,10 +179,7 @@ def _remedy(layout: Layout, new: tuple[int, ...], blocked: list[Break], kind: st
     """Return what to do instead, or what to know when the copy is accepted."""
     apart = f"choose a shape that keeps these dimensions apart: {_pairs(blocked)}"
     if kind == "expanded":
-        return (
-            "Keep the expanded dimension and let the next operation broadcast over it (attention with grouped heads "
-            "does so: `scaled_dot_product_attention(…, enable_gqa=True)`), or accept the copy."
-        )
+        return f"Keep the dimension expanded, or accept the copy. {REPEATS}"
     if kind == "memory format":
         if name := format_lost(layout, new):
             return (

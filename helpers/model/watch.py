@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
+from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
 import torch
@@ -117,8 +117,23 @@ _OVERRIDES = TorchFunctionMode.__init__.__code__.co_filename  # torch/overrides.
 
 def run_reader(fn: Callable, args: tuple) -> Any:
     """Call the reader's function. Tracebacks and frames are cut here: what lies outside is not the reader's."""
-    return fn(*args)
+    result = fn(*args)
+    if type(result) in _UNRUN:
+        kind = _UNRUN[type(result)]
+        given = ", ".join(["x", "y", "z"][: len(args)]) if len(args) < 4 else "…"
+        call = f"{name_of(fn).strip('`')}({given})" if "lambda" not in name_of(fn) else "what it gave"
+        remedy = f"give lambda: list({call})" if kind == "a generator" else "give a plain function with the same lines"
+        if kind == "a coroutine":
+            result.close()  # Python would warn that it was never awaited
+        raise NotRunError(f"{name_of(fn)} gave {kind}, and nothing of it has run: {remedy}")
+    return result
 
+
+class NotRunError(HelperError):
+    """The reader's function gave something that is still to run."""
+
+
+_UNRUN = {GeneratorType: "a generator", CoroutineType: "a coroutine", AsyncGeneratorType: "an async generator"}
 
 READER = run_reader.__code__  # frames inside this function are the reader's; a stored frame would keep its tensors
 
@@ -146,6 +161,8 @@ def first_line(error: BaseException) -> str:
 
 def raised_finding(fn: Callable, error: BaseException, kind: type[Finding] = Finding, **fields: Any) -> Finding:
     """Return the finding for a function that raised while it was watched for something else."""
+    if isinstance(error, NotRunError):
+        raise error
     place = place_in_traceback(error, READER)
     where = f" at {place.quoted}" if place else ""
     return kind(

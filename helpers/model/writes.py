@@ -9,9 +9,11 @@ by copying or computing, nothing read it after the write, and it is gone when th
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from os.path import dirname, join
 from typing import Any
 
 import torch
@@ -27,8 +29,9 @@ from helpers.model.adapter import (
 from helpers.model.finding import Finding
 from helpers.model.layout import Layout
 from helpers.model.memory import block_of
-from helpers.model.views import explain_view
+from helpers.model.source import reader_frame
 from helpers.model.watch import (
+    READER,
     Call,
     Watch,
     name_of,
@@ -37,21 +40,15 @@ from helpers.model.watch import (
     run_reader,
     tensors_in,
 )
+from helpers.model.writewords import LITERAL, RESHAPERS, cause_of, indexing_remedy, why_reshape_copied
 
 # Calls that hand the memory to code that torch does not see.
 _ESCAPES = frozenset({"numpy", "tolist", "data_ptr", "untyped_storage", "storage", "_typed_storage"}) | {
     "__array__", "__dlpack__", "__cuda_array_interface__", "__reduce_ex__", "share_memory_"
 }  # fmt: skip
-_LITERAL = "aten::lift_fresh"  # brings in a tensor that Python made from numbers, as `torch.tensor([1, 2])` does
 _EMPTY = ("aten::new_", "aten::empty_", "aten::zeros_", "aten::ones_", "aten::full_", "aten::rand")  # no source
-_RESHAPERS = frozenset({"reshape", "flatten", "ravel", "reshape_as", "unflatten"})
-_SELECTORS = {
-    "masked_select": "`masked_select` copies the selected elements",
-    "index_select": "`index_select` copies the selected rows",
-    "gather": "`gather` copies the elements that it collects",
-    "take": "`take` copies the elements that it collects",
-    "take_along_dim": "`take_along_dim` copies the elements that it collects",
-}
+# The functions and modules of torch.nn: what the reader gives to one of these, the reader wants it to work on.
+_NN = tuple(join(dirname(torch.nn.__file__), part) for part in ("init.py", "functional.py", join("modules", "")))
 
 
 @dataclass(frozen=True)
@@ -90,6 +87,7 @@ class _Origin:
     source: Any
     version: int | None
     nbytes: int
+    one_dimension: bool  # made by an index that stands for one dimension
 
 
 @dataclass
@@ -108,29 +106,40 @@ class _Recorder(Watch):
         self.temporaries: dict[int, _Temporary] = {}
         self.call: Call | None = None
         self._first: Any = None
-        self._meant = False
+        self._meant = self._given = self._one_dimension = False
+        self._unsure: set[int] = set()  # written by the running call, which did not say so by its name
 
     def around(self, call: Call, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
-        before = self.call, self._first, self._meant
+        before = self.call, self._first, self._meant, self._given, self._one_dimension, self._unsure
         first = args[0] if args and isinstance(args[0], torch.Tensor) else None
         self.call, self._first = call, None if first is None else weakref.ref(first)
         # What library code, the backward pass or a batch norm write to temporaries on the way is not meant.
-        self._meant = call.direct and (_is_write(call.name) or "out" in kwargs)
+        self._meant = _is_write(call.name) or "out" in kwargs
+        self._given = not call.direct and call.place is not None and _called_through_nn()
+        self._one_dimension = call.name == "__getitem__" and len(args) > 1 and _is_one_dimension(args[1])
+        self._unsure, result = set(), None
         try:
             if call.name in _ESCAPES:
                 for t in tensors_in(args):
                     self._escape(t)
-            layout = Layout.of(first) if call.name in _RESHAPERS and first is not None else None
+            layout = Layout.of(first) if call.name in RESHAPERS and first is not None else None
             result = func(*args, **kwargs)
             if (
                 layout is not None
                 and (known := self.temporaries.get(storage_key(result)))
                 and known.origin.call is call
             ):
-                known.origin.cause = _why_reshape_copied(call, layout, tuple(result.shape))
+                known.origin.cause = why_reshape_copied(call, layout, tuple(result.shape))
             return result
         finally:
-            self.call, self._first, self._meant = before
+            self._drop_unsure(call, result)
+            self.call, self._first, self._meant, self._given, self._one_dimension, self._unsure = before
+
+    def _drop_unsure(self, call: Call, result: Any) -> None:
+        """Forget the writes of a call that does not return what it wrote: `batch_norm` and its running statistics."""
+        for key in self._unsure.difference(_keys(result)):
+            pending = self.temporaries[key].pending
+            pending[:] = [write for write in pending if write.write is not call]
 
     def _escape(self, t: torch.Tensor) -> None:
         if block_of(t) is not None and (known := self.temporaries.get(storage_key(t))):
@@ -148,7 +157,7 @@ class _Recorder(Watch):
             # A view hands the storage on and reads nothing.
             if key in self.temporaries and key not in made and key not in written:
                 self.temporaries[key].pending.clear()
-        literal = operator_name(func) == _LITERAL
+        literal = operator_name(func) == LITERAL
         if written or not (read or literal) or operator_name(func).startswith(_EMPTY):
             return
         for t in tensors_in([result]):
@@ -158,9 +167,14 @@ class _Recorder(Watch):
 
     def _write(self, key: int) -> None:
         known = self.temporaries.get(key)
-        if known is None or self.call is None or not self._meant:
+        if known is None or self.call is None or known.origin.call is self.call:
             return
         origin = known.origin
+        # A module or a function of torch.nn may write to what the reader made, not to what it made itself.
+        if not (self.call.direct or (self._given and origin.call.direct)):
+            return
+        if not self._meant:
+            self._unsure.add(key)
         source = origin.source() if origin.source is not None else None
         version = None if source is None else version_of(source)
         text = origin.call.operand(0, "").strip("`") if origin.source is not None else ""
@@ -172,11 +186,11 @@ class _Recorder(Watch):
         if self.call is None:
             return
         source = self._first() if self._first is not None else None
-        cause, remedy = _cause(self.call, func, source, t)
+        cause, remedy = cause_of(self.call, func)
         version = None if source is None else version_of(source)
         nbytes = t.untyped_storage().nbytes()
         self.temporaries[key] = _Temporary(
-            weak_storage(t), _Origin(self.call, cause, remedy, self._first, version, nbytes)
+            weak_storage(t), _Origin(self.call, cause, remedy, self._first, version, nbytes, self._one_dimension)
         )
 
 
@@ -202,39 +216,20 @@ def _is_write(name: str) -> bool:
     return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))
 
 
-def _cause(call: Call, func: Any, source: torch.Tensor | None, result: torch.Tensor) -> tuple[str, str]:
-    """Say why this call made a new storage, and how to write to the source instead."""
-    name, shown = call.name, call.expression
-    if name == "__getitem__":
-        return (
-            f"{shown} is advanced indexing: it made a new storage",
-            "Put everything into one subscript, t[mask, 0] = v, or take the basic slice first and the mask last, "
-            "t[:, 0][mask] = v: an assignment to one subscript writes to the tensor itself.",
-        )
-    if name in _SELECTORS:
-        return f"{_SELECTORS[name]} to a new storage", "Assign through one subscript instead, t[index] = v."
-    if name in _RESHAPERS:
-        return (
-            f"{shown} had to copy to a new storage",
-            "Write through the tensor itself, or keep the result and go on with it; view would raise where "
-            "reshape copies.",
-        )
-    if name == "contiguous":
-        return f"{shown} copied to a new storage, because of the strides of its source", "Write before contiguous()."
-    if name == "clone":
-        return f"{shown} is a copy by its meaning", "Write to the tensor itself, or keep the clone."
-    if operator_name(func) == "aten::_to_copy":
-        return f"{shown} made a new storage for another dtype, device or memory format", "Write before the conversion."
-    if operator_name(func) == _LITERAL:
-        return f"{shown} copied the numbers to a new storage", "Keep the tensor under a name and use it."
-    return f"{shown} computed a new tensor", "Keep the result under a name and use it, or write to the tensor itself."
+def _called_through_nn() -> bool:
+    """Say whether the reader's code called something of torch.nn, which now makes the torch call."""
+    frame = sys._getframe(1)
+    reader = reader_frame(frame, READER)
+    while frame.f_back is not None and frame.f_back is not reader:
+        frame = frame.f_back
+    return frame.f_code.co_filename.startswith(_NN)
 
 
-def _why_reshape_copied(call: Call, layout: Layout, shape: tuple[int, ...]) -> str:
-    pairs = explain_view(layout, shape).blocked
-    dims = ", ".join(f"{left} and {right}" for left, right in pairs)
-    because = f"dimensions {dims} cannot merge (strides {layout.stride})"
-    return f"{call.expression} had to copy to a new storage, because {because}"
+def _is_one_dimension(index: Any) -> bool:
+    """Say whether an index stands for exactly one dimension of what it selects: a mask, or one row of numbers."""
+    if isinstance(index, list):
+        return all(isinstance(i, int) for i in index)
+    return isinstance(index, torch.Tensor) and (index.dtype == torch.bool or index.ndim == 1)
 
 
 def find_lost_writes(fn: Callable, *args: Any) -> WritesFinding:
@@ -263,7 +258,7 @@ def _finding(fn: Callable, gone: list[_Temporary]) -> WritesFinding:
         write = temporary.pending[-1]
         key = (write.write, write.maker)
         times = grouped[key][0].times + 1 if key in grouped else 1
-        grouped[key] = LostWrite(**{**vars(write), "times": times}), temporary.origin.remedy
+        grouped[key] = LostWrite(**{**vars(write), "times": times}), _remedy(temporary.origin, write)
     lost = tuple(write for write, _ in grouped.values())
     facts = {"lost": sum(w.times for w in lost)}
     if not lost:
@@ -276,6 +271,10 @@ def _finding(fn: Callable, gone: list[_Temporary]) -> WritesFinding:
     if len(lost) == 2:
         others = f"; so does the write {lost[1].write.at}"
     return WritesFinding(text=f"{_sentence(first)}{others}.", remedy=remedy, facts=facts, lost=lost)
+
+
+def _remedy(origin: _Origin, write: LostWrite) -> str:
+    return origin.remedy or indexing_remedy(origin.call, write.write, origin.one_dimension)
 
 
 def _sentence(lost: LostWrite) -> str:

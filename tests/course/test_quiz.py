@@ -144,6 +144,11 @@ def test_what_is_not_attempted_yet_is_open_and_not_counted(answer):
     assert answers.book().get("exercises", "double") is None
 
 
+def test_a_value_where_a_function_is_wanted_is_told_so():
+    assert check("double", 8).text == "A function is wanted: give its name, without parentheses."
+    assert check("double", None).text == "A function is wanted: give its name, without parentheses."
+
+
 def test_the_verdict_shows_as_an_announced_element_as_text_and_as_data():
     bundle = check("four", "<b>")._repr_mimebundle_()
     assert bundle["text/html"].startswith('<div role="status"')

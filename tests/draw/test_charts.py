@@ -71,13 +71,29 @@ def test_a_chart_is_an_image_with_alternative_text():
     assert bundle["text/plain"].startswith("a<b: 2 steps")
 
 
-@pytest.mark.parametrize("wrong", [[1, 2], None, "loss", {"loss": 3}, {"loss": ["a"]}, {"loss": torch.ones(2, 2)}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [1, 2],
+        None,
+        "loss",
+        {"loss": 3},
+        {"loss": ["a"]},
+        {"loss": torch.ones(2, 2)},
+        {},
+        {"loss": torch.zeros(1).expand(10**9)},
+        {"loss": {}},
+    ],
+)
 def test_wrong_lines_get_a_sentence(wrong):
-    with pytest.raises(HelperError, match=r"wanted|must be a list of numbers"):
+    with pytest.raises(HelperError, match=r"wanted|must be a list of"):
         draw_lines(wrong)
 
 
-@pytest.mark.parametrize(("functions", "sizes"), [({}, [1]), ({"f": len}, []), ({"f": len}, [0]), ({"f": len}, ["2"])])
+@pytest.mark.parametrize(
+    ("functions", "sizes"),
+    [({}, [1]), ({"f": len}, []), ({"f": len}, [0]), ({"f": len}, ["2"]), ({"f": len}, torch.ones(2)), ({"f": 3}, [1])],
+)
 def test_wrong_costs_get_a_sentence(functions, sizes):
-    with pytest.raises(HelperError, match="draw_cost takes"):
+    with pytest.raises(HelperError, match=r"draw_cost takes|at least one name"):
         draw_cost(functions, sizes=sizes)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import time
+
 import nbformat
 import pytest
+from nbval.plugin import get_sanitize_patterns
 
 from tools.nbharness.build import code, error, result, stderr, stdout, write_notebook
-from tools.nbharness.run import run_notebooks
+from tools.nbharness.run import ROOT, run_notebooks
 
 CRASH = "import ctypes\nctypes.string_at(0)"
 
@@ -143,8 +147,6 @@ def test_of_a_long_difference_the_place_is_shown():
 
 def test_a_dead_kernel_is_noticed_within_seconds(tmp_path):
     """By the kernel itself, without pytest around it: the limit of a cell is 120 seconds."""
-    import time
-
     from tools.nbharness.kernel import CourseKernel, KernelDiedError
 
     kernel = CourseKernel(tmp_path / "none.ipynb", "cpu")
@@ -158,23 +160,34 @@ def test_a_dead_kernel_is_noticed_within_seconds(tmp_path):
         kernel.stop()
 
 
-def test_each_sanitize_pattern_replaces_only_what_it_names():
-    import re
-
-    from nbval.plugin import get_sanitize_patterns
-
-    from tools.nbharness.run import ROOT
-
+@pytest.fixture
+def sanitized():
+    """Return a function that applies the patterns of nbval-sanitize.cfg as nbval does."""
     patterns = get_sanitize_patterns((ROOT / "nbval-sanitize.cfg").read_text())
+
+    def apply(text):
+        for pattern, replacement in patterns:
+            text = re.sub(pattern, replacement, text)
+        return text
+
+    return apply
+
+
+def test_each_sanitize_pattern_replaces_only_what_it_names(sanitized):
     text = (
         'File "/tmp/ipykernel_1/23.py", line 1, in f\n'
         "UserWarning: odd (Triggered internally at /pytorch/aten/src/x.cpp:12.)\n"
         "see /tmp/other.py and <AddBackward0 at 0x7f00deadbeef> and 3.25 s"
     )
-    for pattern, replacement in patterns:
-        text = re.sub(pattern, replacement, text)
-    assert text == (
+    assert sanitized(text) == (
         'File "CELL.py", line 1, in f\n'
         "UserWarning: odd (Triggered internally)\n"
         "see /tmp/other.py and <AddBackward0 at 0x7f00deadbeef> and 3.25 s"
     )
+
+
+def test_a_long_picture_is_sanitized_at_once(sanitized):
+    picture = "iVBORw0KGgo/" * 100_000
+    began = time.perf_counter()
+    assert sanitized(picture) == picture
+    assert time.perf_counter() - began < 5

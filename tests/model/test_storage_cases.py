@@ -338,7 +338,7 @@ def test_a_refilled_buffer_is_one_piece_of_memory():
         found,
         "All 3 list entries start at the same address, which belongs to NumPy array `buffer`",
         "one piece of memory that was refilled",
-        "torch.tensor(buf)",
+        "torch.tensor(buffer)",
     )
     assert len(found.together) == 3
 
@@ -357,7 +357,7 @@ def test_a_tensor_that_is_refilled_in_place_is_one_piece_of_memory():
 
 def test_a_list_times_n_is_one_tensor_object():
     states = [torch.zeros(3)] * 4
-    says(find_sharers(states), "All 4 list entries are one tensor object", "one piece of memory")
+    says(find_sharers(states), "All 4 list entries are one tensor object", "one tensor stands under 4 indices")
 
 
 def test_numpy_of_a_tensor_follows_it():

@@ -82,6 +82,23 @@ def test_make_without_a_verb_is_help() -> None:
 
 
 @needs_make
+@pytest.mark.parametrize("named", ["/no/such/python", "python-that-is-not-there"])
+def test_a_named_python_that_does_not_run_is_one_sentence(named: str) -> None:
+    done = run("make", "help", f"PYTHON={named}")
+    said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+    assert done.returncode != 0
+    assert said == [f"PYTHON={named} does not run: name a Python 3.11, 3.12 or 3.13, or leave it out."]
+
+
+@pytest.mark.parametrize("wish", ["foo", "cuda", "2.13", "cpu+2.13.0"])
+def test_an_unknown_torch_is_refused_before_anything_is_made(wish: str) -> None:
+    done = run(sys.executable, "tools/course.py", "setup", TORCH=wish)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"TORCH is {wish!r}; it can be cpu")
+    assert done.stderr.count("\n") == 1
+
+
+@needs_make
 def test_make_without_any_python_is_one_sentence(tmp_path: Path) -> None:
     for program in ("make", "sh", "echo", "env"):
         (tmp_path / program).symlink_to(shutil.which(program))
@@ -105,7 +122,7 @@ def test_make_prefers_a_python_that_works_and_is_supported(tmp_path: Path) -> No
     done = run(
         "make", "-n", "setup", folder=tmp_path, PATH=f"{tmp_path}:/usr/bin:/bin", CONDA_PREFIX="", VIRTUAL_ENV=""
     )
-    assert done.stdout.strip() == '"python3.12" tools/course.py setup'
+    assert done.stdout.splitlines()[-1].strip() == '"python3.12" tools/course.py setup'
 
 
 SAID = {

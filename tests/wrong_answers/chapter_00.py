@@ -6,6 +6,17 @@ WRONG = {
         ("slots = [4, 5, 6, 7]", "counted from 0"),
         ("slots = [0, 4, 8]", "last row of the grid"),
     ],
+    "ex-first-bad": [
+        (
+            "def first_bad(losses):\n    return losses.index(math.nan) if math.nan in losses else 0",
+            "None is wanted|infinite",
+        ),
+        ("def first_bad(losses):\n    return next((i for i, l in enumerate(losses) if l != l), None)", "infinite"),
+        (
+            "def first_bad(losses):\n    return next((i for i, l in enumerate(losses) if l == float('nan')), None)",
+            "isfinite",
+        ),
+    ],
     "ex-which-layer": [
         ('layers = ["graph", "graph", "kernel"]', "Answer 1 .* block of memory"),
         ('layers = ["storage", "storage", "kernel"]', "Answer 2 .* graph's work"),

@@ -23,8 +23,12 @@ WRONG = {
     "ex-same-storage": [
         ("def same_storage(a, b):\n    return a.data_ptr() == b.data_ptr()", "compare the first elements"),
         ("def same_storage(a, b):\n    return torch.equal(a, b)", "False for a tensor and its view"),
-        ("def same_storage(a, b):\n    return True", "equal values are not shared memory"),
-        ("def same_storage(a, b):\n    return 1", "True or False is wanted"),
+        ("def same_storage(a, b):\n    return True", "neither equal values"),
+        ("def same_storage(a, b):\n    return 'yes'", "True or False is wanted"),
+        (
+            "def same_storage(a, b):\n    return a.untyped_storage().nbytes() == b.untyped_storage().nbytes()",
+            "equal sizes",
+        ),
     ],
     "ex-strides": [
         (
@@ -57,6 +61,8 @@ WRONG = {
         ("size, stride, storage_offset = (3,), (4,), 3", "one column"),
         ("size, stride, storage_offset = (3,), (-3,), 9", "torch.as_strided refuses this"),
         ("size, stride, storage_offset = (3,), (3,), 0", "is wanted"),
+        ("size, stride, storage_offset = (3,), (3,), None", "number of slots"),
+        ("size, stride, storage_offset = (3,), (5,), 3", "behind the end of the storage"),
     ],
     "ex-channels-last": [
         ("def channels_last_strides(n, c, h, w):\n    return (c * h * w, h * w, w, 1)", "the default order"),
@@ -80,6 +86,7 @@ WRONG = {
     ],
     "ex-lost": [
         ("def clip_rows(rows, chosen):\n    rows[chosen].clamp_(min=0)", "rows has not changed"),
+        ("def clip_rows(rows, chosen):\n    return rows[chosen].clamp(min=0)", "returns a new tensor"),
         ("def clip_rows(rows, chosen):\n    rows.clamp_(min=0)", "All rows were clipped"),
         ("def clip_rows(rows, chosen):\n    rows[chosen] = 0", "is wanted"),
     ],
@@ -120,8 +127,16 @@ WRONG = {
         ),
         (
             "def wasteful(tensors):\n    return {n for n, t in tensors.items() if t.untyped_storage().nbytes() > t.nbytes}",
-            "'most' does not hold",
+            "'exactly_half' does not hold",
         ),
         ("def wasteful(tensors):\n    return 2", "a set of names is wanted"),
+        (
+            "def wasteful(tensors):\n    return {n for n, t in tensors.items() if t.untyped_storage().nbytes() >= 2 * t.nbytes}",
+            "'exactly_half' does not hold",
+        ),
+        (
+            "def wasteful(tensors):\n    return {n for n, t in tensors.items() if t.untyped_storage().size() > 2 * t.numel()}",
+            "bytes with elements",
+        ),
     ],
 }

@@ -41,7 +41,7 @@ BANNED_OUTPUT = {
     r"\r": "a carriage return, before which nothing is compared",
 }
 LABEL = re.compile(r"Recorded on [^<\n]*")
-SOMETHING_TO_DO = re.compile(r"\bexplore_\w+\(|\bdrill\(")
+SOMETHING_TO_DO = re.compile(r"\bexplore_\w+\(|\bdrill\(|\breport_environment\(")
 
 
 def faults(path: Path) -> list[str]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
+
+from helpers.model.finding import in_short
 
 from ..quiz import Exercise, Outcome, Prediction, right, same, wrong
 from ..story import GaussianNLL, train
@@ -52,24 +55,47 @@ def _check_row_slots(answer: object) -> Outcome:
     return wrong("Look at the small numbers in the last row of the grid in Figure 0.1.")
 
 
+def _check_first_bad(answer: Callable) -> Outcome:
+    nan, inf = math.nan, math.inf
+    for losses, truth in [
+        ([1.0, 0.5, nan, nan], 2),
+        ([1.0, inf, nan], 1),
+        ([nan], 0),
+        ([3.0, 2.0], None),
+        ([1.0, -inf], 1),
+    ]:
+        given = answer(losses)
+        if given == truth and type(given) is type(truth):
+            continue
+        call = f"first_bad({losses}) gave {in_short(given)}"
+        if truth is None:
+            return wrong(f"{call}; all are finite there, so None is wanted.")
+        if losses[truth] == inf or losses[truth] == -inf:
+            return wrong(f"{call}: the loss at index {truth} is infinite, and that is bad too.")
+        return wrong(f"{call}: the loss at index {truth} is NaN. NaN == NaN is False; ask math.isfinite.")
+    return right("With the first bad step you know where to look, not yet why.")
+
+
 def _check_layers(answer: object) -> Outcome:
     if not isinstance(answer, (list, tuple)) or len(answer) != 3:
         return wrong("A list of three words is wanted, one for each symptom.")
     truth = ["storage", "graph", "kernel"]
+    answer = [part.strip().lower() if isinstance(part, str) else part for part in answer]
     for number, (expected, given) in enumerate(zip(truth, answer, strict=True), start=1):
         if given not in truth:
-            return wrong(f"Answer {number} is {given!r}; the parts are 'storage', 'graph' and 'kernel'.")
+            return wrong(f"Answer {number} is {in_short(given)}; the parts are 'storage', 'graph' and 'kernel'.")
         if given != expected:
             because = {
                 1: "The graph plays no part in saving. What is written is the block of memory behind the slice.",
                 2: "Storage holds numbers, a kernel computes them. Which gradient belongs to w is the graph's work.",
                 3: "The operator exists and the memory is there. What is missing is code for this backend.",
             }
-            return wrong(f"Answer {number} is not {given!r}. {because[number]}")
+            return wrong(f"Answer {number} is not {in_short(given)}. {because[number]}")
     return right("You have placed three symptoms. The chapters give you the proofs.")
 
 
 EXERCISES = {
     "ex-row-slots": Exercise("0.1", "The slots of a row", _check_row_slots),
-    "ex-which-layer": Exercise("0.2", "Which part is it?", _check_layers),
+    "ex-first-bad": Exercise("0.2", "The first bad step", _check_first_bad),
+    "ex-which-layer": Exercise("0.3", "Which part is it?", _check_layers),
 }

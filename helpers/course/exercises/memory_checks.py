@@ -6,12 +6,14 @@ reader's function may raise: `check` catches that and names the input.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
 from helpers.model.copies import find_copies
+from helpers.model.finding import in_short
 
 from ..quiz import Outcome, right, wrong
 
@@ -63,13 +65,14 @@ def _refused(target: slice, source: slice) -> bool:
 
 
 def _compare_letters(answer: Any, truth: set[str], why: dict[str, str], praise: str) -> Outcome:
-    """Compare a list of letters, read kindly: ["a", "b"], ("A",), "a, b" and "ab" will do."""
-    parts = list(answer) if isinstance(answer, (list, tuple, set, str)) else [answer]
+    """Compare a list of letters, read kindly: ["a", "b"], ("A",), "a, b", "a and b" and "ab" will do."""
+    parts = list(answer) if isinstance(answer, (list, tuple, set, frozenset)) else [answer]
     if not all(isinstance(part, str) for part in parts):
         return wrong('A list of letters is wanted, for example ["a", "b"].')
-    letters = {part.strip().lower() for part in parts} - {"", ","}
+    words = re.findall(r"\w+", " ".join(parts).lower().replace(" and ", " "))
+    letters = {letter for word in words for letter in word}
     if unknown := sorted(letters - set(why)):
-        return wrong(f"There is no {unknown[0]!r}; the letters are {', '.join(why)}.")
+        return wrong(f"There is no {in_short(unknown[0])}; the letters are {', '.join(why)}.")
     if different := sorted(letters ^ truth):
         return wrong(f"Not yet. {why[different[0]]}")
     return right(praise)
@@ -80,9 +83,11 @@ def clip_rows(answer: Callable) -> Outcome:
     for chosen in (torch.tensor([True, False, True]), torch.tensor([2, 0])):
         given, truth = rows.clone(), rows.clone()
         truth[chosen] = truth[chosen].clamp(min=0)
-        answer(given, chosen)
+        returned = answer(given, chosen)
         if torch.equal(given, rows):
-            return wrong("rows has not changed: the write went into the copy that rows[chosen] makes.")
+            if returned is not None:
+                return wrong("rows has not changed: your function returns a new tensor. It should write into rows.")
+            return wrong("rows has not changed: what you wrote went into a copy, such as the one rows[chosen] makes.")
         if torch.equal(given, rows.clamp(min=0)):
             return wrong("All rows were clipped. Only the chosen ones should be.")
         if not torch.equal(given, truth):
@@ -124,6 +129,7 @@ def scene() -> dict[str, torch.Tensor]:
 
 def holder(answer: Any) -> Outcome:
     names = scene()
+    answer = answer.strip() if isinstance(answer, str) else answer
     if not isinstance(answer, str) or answer not in names:
         return wrong(f"A key of the dict is wanted, one of {', '.join(names)}.")
     storage = {name: t.untyped_storage().nbytes() for name, t in names.items()}
@@ -140,6 +146,13 @@ def snapshot(answer: Callable) -> Outcome:
     taken = answer(model)
     if not hasattr(taken, "keys") or set(taken.keys()) != set(before):
         return wrong("A dict with all names of state_dict() is wanted, the buffers' names included.")
+    for name, tensor in before.items():
+        if not torch.equal(model.state_dict()[name], tensor):
+            return wrong(f"Your function changes the model: {name!r} is different after it.")
+        if not isinstance(taken[name], torch.Tensor):
+            return wrong(f"The value of {name!r} is a {type(taken[name]).__name__}; a tensor is wanted.")
+        if not torch.equal(taken[name], tensor):
+            return wrong(f"{name!r} in your snapshot does not have the numbers that the model has.")
     with torch.no_grad():
         for tensor in model.state_dict().values():
             tensor.add_(1)
@@ -161,16 +174,20 @@ def wasteful(answer: Callable) -> Outcome:
         "expanded": torch.zeros(1).expand(50, 50),
         "clone": big[0].clone(),
         "fifth": torch.zeros(10)[:2],
+        "exactly_half": torch.zeros(10)[:5],
     }
     truth = {name for name, t in tensors.items() if t.untyped_storage().nbytes() > 2 * t.nbytes}
     given = answer(tensors)
-    if not isinstance(given, (set, list, tuple)):
+    if isinstance(given, (str, dict)) or not isinstance(given, Iterable):
         return wrong(f"wasteful returned {type(given).__name__}; a set of names is wanted.")
-    if missing := sorted(truth - set(given)):
+    given = set(given)
+    if given == {name for name, t in tensors.items() if t.untyped_storage().nbytes() > 2 * t.numel()}:
+        return wrong("You compare bytes with elements: nbytes() and size() of a storage count bytes, numel() does not.")
+    if missing := sorted(truth - given):
         t = tensors[missing[0]]
         return wrong(f"{missing[0]!r} is missing: {t.nbytes:,} bytes on a storage of {t.untyped_storage().nbytes():,}.")
-    if extra := sorted(set(given) - truth, key=str):
-        if extra == ["expanded"]:
+    if extra := sorted(given - truth, key=str):
+        if "expanded" in extra:
             return wrong("'expanded' has a storage that is smaller than its elements: nothing is wasted there.")
-        return wrong(f"{extra[0]!r} does not hold more than twice its size.")
+        return wrong(f"{in_short(extra[0])} does not hold more than twice its size.")
     return right("Run it on the weights of a model you use.")

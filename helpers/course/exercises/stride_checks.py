@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from helpers.model.finding import in_short
+
 from ..quiz import Outcome, right, same, wrong
 
 
@@ -41,7 +43,7 @@ def slot(answer: Callable) -> Outcome:
         given = answer(index, stride, offset)
         if same(truth, given):
             continue
-        call = f"slot({index}, {stride}, {offset}) gave {given!r}"
+        call = f"slot({index}, {stride}, {offset}) gave {in_short(given)}"
         if offset and same(truth - offset, given):
             return wrong(f"{call}: the storage offset is missing, torch reads slot {truth}.")
         return wrong(f"{call}, torch reads slot {truth}. Multiply each index by its own stride, then add all.")
@@ -52,19 +54,19 @@ def same_storage(answer: Callable) -> Outcome:
     a = torch.arange(12)
     z = torch.zeros(3, dtype=torch.complex64)
     pairs = [
-        (a, a.view(3, 4), True, "a tensor and its view"),
+        (a, a.view(3, 4), True, "a tensor and its view."),
         (a, a[1:], True, "a tensor and its slice: do you compare the first elements?"),
-        (a[:2], a[6:], True, "two slices that have no element in common, on one storage"),
-        (z, z.imag, True, "a complex tensor and its imaginary part, which have two dtypes"),
-        (a, a.clone(), False, "a tensor and its clone: equal values are not shared memory"),
-        (a, torch.zeros(12), False, "two tensors made one by one"),
+        (a[:2], a[6:], True, "two slices that have no element in common, on one storage."),
+        (z, z.imag, True, "a complex tensor and its imaginary part, which have two dtypes."),
+        (a, a.clone(), False, "a tensor and its clone: neither equal values nor equal sizes mean shared memory."),
+        (a, torch.zeros(12, dtype=a.dtype), False, "two tensors made one by one."),
     ]
     for left, other, truth, name in pairs:
         given = answer(left, other)
-        if not isinstance(given, bool):
-            return wrong(f"same_storage returned {given!r}; True or False is wanted.")
-        if given != truth:
-            return wrong(f"It says {given} for {name}.")
+        if not (isinstance(given, (bool, int)) or type(given).__name__ in ("bool", "bool_", "Tensor")):
+            return wrong(f"same_storage returned {in_short(given)}; True or False is wanted.")
+        if bool(given) != truth:
+            return wrong(f"It says {bool(given)} for {name}")
     return right("You ask the block of memory, not the first element.")
 
 
@@ -73,7 +75,7 @@ def new_strides(answer: Callable) -> Outcome:
         truth, given = torch.empty(shape).stride(), answer(shape)
         if same(truth, given):
             continue
-        call = f"new_strides({shape}) gave {given!r}"
+        call = f"new_strides({shape}) gave {in_short(given)}"
         if len(shape) > 1 and same(tuple(reversed(truth)), given):
             return wrong(f"{call}: the right numbers backwards. The last dimension has stride 1.")
         if same(shape, given):
@@ -97,14 +99,18 @@ def transposed(answer: Callable) -> Outcome:
             continue
         call = f"transposed({shape}, {stride}, {i}, {j})"
         if not isinstance(given, (list, tuple)) or len(given) != 2:
-            return wrong(f"{call} gave {given!r}; a pair is wanted: the shape and the stride.")
+            return wrong(f"{call} gave {in_short(given)}; a pair is wanted: the shape and the stride.")
+        if same(truth[::-1], given):
+            return wrong(f"{call}: both are right, in the wrong order. The shape comes first, then the stride.")
+        if same(shape, given[0]) and same(truth[1], given[1]):
+            return wrong(f"{call}: the strides moved and the sizes stayed. A size moves with its dimension too.")
         if same(truth[0], given[0]) and same(stride, given[1]):
             return wrong(f"{call}: the sizes moved and the strides stayed. A stride moves with its dimension.")
         if same(truth[0], given[0]) and same(torch.empty(truth[0]).stride(), given[1]):
             return wrong(
                 f"{call}: those are the strides of a new tensor. A transpose keeps the old memory and its steps."
             )
-        return wrong(f"{call} gave {given!r}, torch has {truth}.")
+        return wrong(f"{call} gave {in_short(given)}, torch has {truth}.")
     return right("Two pairs of numbers trade places, and no element moves.")
 
 
@@ -131,10 +137,16 @@ def antidiagonal(answer: Any) -> Outcome:
     if not isinstance(answer, (list, tuple)) or len(answer) != 3:
         return wrong("Three things are wanted: the size, the stride, and the storage offset.")
     size, stride = ((part,) if isinstance(part, int) else part for part in answer[:2])
+    if not isinstance(answer[2], int):
+        return wrong(f"The storage offset is a number of slots, not {answer[2]!r}.")
     try:
         read = torch.as_strided(x, size, stride, answer[2]).tolist()
     except (RuntimeError, TypeError) as error:
-        return wrong(f"torch.as_strided refuses this: {str(error).splitlines()[0]}")
+        if "out of bounds" in str(error):
+            return wrong(
+                "With these numbers the last element would lie behind the end of the storage, which has 12 slots."
+            )
+        return wrong(f"torch.as_strided refuses this: {str(error).splitlines()[0].rstrip('.')}.")
     if read == truth:
         return right("One row down and one column back is 4 − 1 = 3 slots.")
     if read == x.diagonal().tolist():
@@ -150,7 +162,7 @@ def channels_last_strides(answer: Callable) -> Outcome:
         given = answer(*shape)
         if same(truth, given):
             continue
-        call = f"For {shape} you gave {given!r}"
+        call = f"For {shape} you gave {in_short(given)}"
         if same(torch.empty(shape).stride(), given):
             return wrong(f"{call}, the default order. In channels_last one step in C is one slot.")
         if same([truth[d] for d in (0, 2, 3, 1)], given):
@@ -175,7 +187,7 @@ def is_viewable(answer: Callable) -> Outcome:
         given = answer(shape, stride, new_shape)
         call = f"is_viewable({shape}, {stride}, {new_shape})"
         if not isinstance(given, bool):
-            return wrong(f"{call} returned {given!r}; True or False is wanted.")
+            return wrong(f"{call} returned {in_short(given)}; True or False is wanted.")
         if given and not truth:
             return wrong(
                 f"{call} says True, and view raises there: a new dimension crosses a place where the step changes."
