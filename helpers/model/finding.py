@@ -81,8 +81,10 @@ def in_short(value: Any) -> str:
 
 
 def _tensor_in_short(t: torch.Tensor) -> str:
+    from helpers.model.adapter import plain_access  # here: the adapter itself needs this module
+
     try:
-        with torch._C.DisableTorchFunction():
+        with plain_access():
             return f"a tensor of shape {tuple(t.size())}"
     except Exception:  # a nested tensor or a parameter without a shape
         return "a tensor"
