@@ -20,6 +20,7 @@ from jupyterlab.labapp import LabApp
 from nbformat.sign import NotebookNotary
 
 from tools import files
+from tools.connection import SETTING
 from tools.lab import START_PAGE, notebooks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,7 +51,7 @@ def server(notes: Path, desktop: bool) -> ServerApp:
         "LabApp.app_settings_dir": str(settings),
         "LabApp.workspaces_dir": str(notes / "lab-layout"),
         "LabApp.extension_manager": "readonly",
-    }
+    } | SETTING
     return LabApp.initialize_server(argv=[f"--{name}={value}" for name, value in arguments.items()])
 
 

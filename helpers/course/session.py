@@ -6,14 +6,13 @@ import os
 import random
 import sys
 import warnings
-from pathlib import Path
 
 import torch
 
 from helpers.course.recordings import find_recording, labelled, source_hash
+from helpers.draw.charts import STYLE
 from helpers.model.finding import HelperError
 
-STYLE = Path(__file__).with_name("course.mplstyle")
 SEED = 0
 
 

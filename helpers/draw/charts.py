@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,17 +23,7 @@ from helpers.model.finding import HelperError, in_short
 LINES = ("#d55e00", "#0072b2", "#009e73", "#cc79a7")
 MOST_POINTS = 100_000
 MARKERS = ("o", "s", "^", "D")
-STYLE = {
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.labelsize": 12,
-    "figure.facecolor": "white",
-    "figure.figsize": (6.4, 3.2),
-    "font.size": 11,
-    "grid.alpha": 0.3,
-    "lines.linewidth": 2,
-}
+STYLE = Path(__file__).with_name("course.mplstyle")
 
 
 @dataclass(frozen=True)
@@ -173,7 +164,7 @@ def _chart(paint: Callable[[Any], None], sentence: str) -> Chart:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(fname=STYLE):
         figure = Figure(layout="constrained")
         FigureCanvasAgg(figure)
         paint(figure.subplots())

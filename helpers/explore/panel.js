@@ -1,7 +1,8 @@
 // The front end of helpers/explore/panel.py: draws a state, patches it with the next one, reports what the reader does.
 // It never rebuilds a control that stays, so focus and caret survive every update. panel.py puts picture.js in front.
 
-let count = 0; // numbers views and controls: ids must differ in the whole page
+// Each panel loads this file anew, so what must differ in the whole page is numbered by the page.
+const next = () => (document.coursePanels = (document.coursePanels ?? 0) + 1);
 
 const make = (tag, cls, attributes = {}) => {
   const node = document.createElement(tag);
@@ -96,7 +97,7 @@ const kinds = {
 };
 
 function makeControl(control, send) {
-  const id = `cp-${++count}`;
+  const id = `cp-${next()}`;
   const row = make("div", `cp-row cp-${control.kind}`);
   const parts = kinds[control.kind].make(control, send);
   const group = control.kind === "buttons";
@@ -163,7 +164,7 @@ async function copyText(text) {
 }
 
 function render({ model, el }) {
-  const view = ++count;
+  const view = next();
   const root = make("div", "cp-panel", { role: "group", tabindex: "-1" });
   const controls = make("div", "cp-controls");
   const actions = make("div", "cp-controls");
@@ -189,7 +190,7 @@ function render({ model, el }) {
     if (token || pending.size === 0) return;
     const changes = [...pending.values()];
     pending.clear();
-    token = `${view}-${++count}`;
+    token = `${view}-${next()}`;
     root.dataset.busy = "true";
     const silence = (text) => {
       setText(note, text);
@@ -209,7 +210,7 @@ function render({ model, el }) {
     }
   };
   const send = (name, value, press = false) => {
-    const slot = press ? `${name}:${++count}` : name;
+    const slot = press ? `${name}:${next()}` : name;
     pending.delete(slot); // newest last, so that presses and values keep their order
     pending.set(slot, [name, value]);
     flush();

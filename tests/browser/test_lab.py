@@ -59,6 +59,14 @@ def test_every_picture_is_loaded(chapter):
     assert broken == []
 
 
+def test_every_label_names_the_control_beside_it(chapter):
+    strangers = chapter.page.evaluate(
+        "() => Array.from(document.querySelectorAll('.jp-Notebook .cp-panel label'))"
+        ".filter((label) => label.parentElement !== label.control?.parentElement).map((label) => label.textContent)"
+    )
+    assert strangers == []
+
+
 @pytest.mark.parametrize("theme", THEMES)
 def test_outputs_are_accessible(chapter, theme):
     from axe_playwright_python.sync_playwright import Axe

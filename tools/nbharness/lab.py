@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools import workbook
+from tools.connection import SETTING
 
 ROOT = Path(__file__).resolve().parents[2]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -75,7 +76,7 @@ def running_lab(folder: Path) -> Iterator[str]:
     arguments = ["--no-browser", "--allow-root", f"--port={port}", "--ServerApp.ip=127.0.0.1"]
     arguments += ["--ServerApp.port_retries=0", f"--IdentityProvider.token={token}"]
     arguments += [f"--ServerApp.root_dir={folder / 'workbook'}", "--LabApp.expose_app_in_browser=True"]
-    arguments += ["--LabApp.extension_manager=readonly"]
+    arguments += ["--LabApp.extension_manager=readonly", *(f"--{name}={value}" for name, value in SETTING.items())]
     with (folder / "lab.log").open("w") as log:
         server = subprocess.Popen(
             [sys.executable, "-m", "jupyterlab", *arguments], env=variables, stdout=log, stderr=log
