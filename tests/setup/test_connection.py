@@ -1,4 +1,4 @@
-"""The way from kernel to page: messages leave at once, and the class that sees to it is the one Jupyter Server takes."""
+"""The way from kernel to page: messages leave at once, by a class that Jupyter Server takes by a setting."""
 
 from __future__ import annotations
 
