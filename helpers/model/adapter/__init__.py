@@ -1,0 +1,75 @@
+"""The one place that uses private names of PyTorch.
+
+A private name (one that begins with an underscore, or that no page of the documentation promises)
+may vanish in any release. So each is used by one small function here, and nowhere else; the rest of
+the course calls that function. To add one:
+
+1. write a function that gets the name with `take(owner, "name", …)`, never with a plain dot;
+2. write beside it a small test on live tensors and mark it `@proves(the_function)`.
+
+When a name is gone, the function raises HelperError naming it, and `broken()` lists it.
+"""
+
+from helpers.model.adapter.autograd import (
+    Saved,
+    forward_class,
+    leaf_variable,
+    output_metadata,
+    saved_settings,
+    saved_tensors,
+    sequence_number,
+    tensor_hooks,
+)
+from helpers.model.adapter.machinery import SELF_TESTS, broken, proves, release, take
+from helpers.model.adapter.storages import (
+    base_of,
+    is_view,
+    same_storage,
+    storage_key,
+    storage_use_count,
+    unwrapped,
+    version_of,
+    weak_storage,
+)
+from helpers.model.adapter.watching import (
+    dispatch_mode,
+    event_tensors,
+    operator_arguments,
+    operator_name,
+    plain_access,
+    profiled_events,
+    profiler_running,
+    quiet_profiler,
+)
+
+__all__ = [
+    "SELF_TESTS",
+    "Saved",
+    "base_of",
+    "broken",
+    "dispatch_mode",
+    "event_tensors",
+    "forward_class",
+    "is_view",
+    "leaf_variable",
+    "operator_arguments",
+    "operator_name",
+    "output_metadata",
+    "plain_access",
+    "profiled_events",
+    "profiler_running",
+    "proves",
+    "quiet_profiler",
+    "release",
+    "same_storage",
+    "saved_settings",
+    "saved_tensors",
+    "sequence_number",
+    "storage_key",
+    "storage_use_count",
+    "take",
+    "tensor_hooks",
+    "unwrapped",
+    "version_of",
+    "weak_storage",
+]

@@ -1,0 +1,223 @@
+"""What a node of the autograd graph knows: its order, its shapes, and the tensors it saved.
+
+Nothing here runs an unpack hook, recomputes a checkpoint, or keeps a tensor alive after the call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+from helpers.model.adapter.machinery import proves, take
+
+_LEAF_ORDER = 2**64 - 1  # the sequence number that every AccumulateGrad has
+_VERSIONS = re.compile(r"is at version (\d+); expected version (\d+) instead")
+
+
+class Saved(NamedTuple):
+    """One tensor that a node saved for backward.
+
+    `value` is the tensor, or what a pack hook made of it, or None once it is freed. `state` is "alive",
+    "packed" (a hook holds it), "freed", or "changed": its storage was written to since. `versions` are the
+    version at saving and the version now, where `state` is "changed".
+    """
+
+    name: str
+    value: Any
+    state: str
+    versions: tuple[int, int] | None = None
+
+
+def sequence_number(node: Any) -> int | None:
+    """Return the place of a node in its thread's order of forward operators; None for an AccumulateGrad."""
+    number = take(node, "_sequence_nr")()
+    return None if number == _LEAF_ORDER else number
+
+
+def output_metadata(node: Any) -> list[tuple[tuple[int, ...], torch.dtype]]:
+    """Return shape and dtype of each output of the forward operator, which are those of the gradients that arrive.
+
+    The shape of a nested tensor is unknown here: it is given as ().
+    """
+    found = []
+    for output in take(node, "_input_metadata"):
+        nested = output.is_nested_tensor or output.is_cpp_nested_tensor
+        found.append(((), output.dtype) if nested else (tuple(map(int, output.shape)), output.dtype))
+    return found
+
+
+def saved_tensors(node: Any) -> Iterator[Saved]:
+    """Give each tensor that a node saved. A slot that was never filled is left out."""
+    if isinstance(node, torch.autograd.function.BackwardCFunction):
+        try:
+            raws = take(node, "_raw_saved_tensors")
+        except RuntimeError:  # freed: torch refuses even to name them
+            yield Saved("saved_tensors", None, "freed")
+            return
+        for position, raw in enumerate(raws):
+            yield from _saved(f"saved_tensors[{position}]", raw, raw.unpack)
+        return
+    for name in _saved_names(type(node)):
+        try:
+            raw = getattr(node, f"_raw_saved_{name}")
+        except RuntimeError:  # a freed list of tensors has no members left
+            yield Saved(name, None, "freed")
+            continue
+        if isinstance(raw, tuple):
+            for position, one in enumerate(raw):
+                yield from _saved(f"{name}[{position}]", one, one.unpack)
+        else:
+            yield from _saved(name, raw, lambda name=name: getattr(node, f"_saved_{name}"))
+
+
+def _saved(name: str, raw: Any, unpack: Any) -> Iterator[Saved]:
+    if raw.unpack_hook is not None:
+        yield Saved(name, raw.data, "packed")
+        return
+    try:
+        value = unpack()  # no hook is there to run: torch only compares versions
+    except RuntimeError as error:
+        if versions := _VERSIONS.search(str(error)):
+            yield Saved(name, raw.data, "changed", (int(versions[2]), int(versions[1])))
+        else:
+            yield Saved(name, None, "freed")
+        return
+    if value is not None:
+        yield Saved(name, value, "alive")
+
+
+@cache
+def _saved_names(kind: type) -> tuple[str, ...]:
+    """Return the names of the tensors that nodes of this kind save, without their prefix."""
+    prefix = "_raw_saved_"
+    return tuple(name.removeprefix(prefix) for name in dir(kind) if name.startswith(prefix))
+
+
+def saved_settings(node: Any) -> dict[str, Any]:
+    """Return the numbers and flags that a node saved, such as {"dim": 1}; sizes and strides are left out."""
+    found = {}
+    for name in _setting_names(type(node)):
+        value = getattr(node, f"_saved_{name}")
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 2**63:
+            value -= 2**64  # torch keeps dim=-1 as an unsigned number
+        if value is None or isinstance(value, bool | int | float | str):
+            found[name] = value
+    return found
+
+
+@cache
+def _setting_names(kind: type) -> tuple[str, ...]:
+    tensors = set(_saved_names(kind))
+    names = [name.removeprefix("_saved_") for name in dir(kind) if name.startswith("_saved_")]
+    return tuple(name for name in names if name not in tensors and not re.search(r"sym_|sizes|strides|numel", name))
+
+
+def leaf_variable(node: Any) -> torch.Tensor | None:
+    """Return the leaf into whose `.grad` an AccumulateGrad adds; None for every other node."""
+    return getattr(node, "variable", None) if type(node).__name__ == "AccumulateGrad" else None
+
+
+def forward_class(node: Any) -> type | None:
+    """Return the `torch.autograd.Function` whose `apply` made a node; None for torch's own nodes."""
+    if not isinstance(node, torch.autograd.function.BackwardCFunction):
+        return None
+    return take(type(node), "_forward_cls")
+
+
+def tensor_hooks(t: torch.Tensor) -> tuple[int, int]:
+    """Return how many hooks a tensor has: on its gradient, and after its gradient was accumulated."""
+    return len(take(t, "_backward_hooks") or ()), len(take(t, "_post_accumulate_grad_hooks") or ())
+
+
+# The proofs
+
+
+def _leaf() -> torch.Tensor:
+    return torch.ones(3, requires_grad=True)
+
+
+@proves(sequence_number)
+def _sequence_number_works() -> bool:
+    x = _leaf()
+    first = x * 2
+    second = first * 2
+    (leaf, _), *_ = first.grad_fn.next_functions
+    numbers = sequence_number(first.grad_fn), sequence_number(second.grad_fn)
+    return numbers[0] < numbers[1] and sequence_number(leaf) is None
+
+
+@proves(output_metadata)
+def _output_metadata_works() -> bool:
+    values, _ = torch.ones(2, 3, requires_grad=True).max(0)
+    pieces = torch.ones(2, 3, requires_grad=True).unbind(0)
+    return (
+        output_metadata(values.grad_fn)[0] == ((3,), torch.float32)
+        and output_metadata(pieces[0].grad_fn) == [((3,), torch.float32)] * 2
+    )
+
+
+@proves(saved_tensors)
+def _saved_tensors_works() -> bool:
+    x = _leaf()
+    y = x.exp()
+    (alive,) = saved_tensors(y.grad_fn)
+    z = x.exp()
+    z.add_(1)
+    (node, _), *_ = z.grad_fn.next_functions
+    (changed,) = saved_tensors(node)
+    y.sum().backward()
+    (freed,) = saved_tensors(y.grad_fn)
+
+    def fail(packed: Any) -> Any:
+        raise AssertionError("unpacked")
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: 7, fail):
+        packed = list(saved_tensors((x * x).grad_fn))
+    return (
+        (alive.name, alive.state, freed.state) == ("result", "alive", "freed")
+        and (changed.state, changed.versions) == ("changed", (0, 1))
+        and [(s.value, s.state) for s in packed] == [(7, "packed")] * 2
+    )
+
+
+@proves(saved_settings)
+def _saved_settings_works() -> bool:
+    return saved_settings(torch.ones(2, 3, requires_grad=True).softmax(-1).grad_fn)["dim"] == -1
+
+
+@proves(leaf_variable)
+def _leaf_variable_works() -> bool:
+    x = _leaf()
+    y = x * 2
+    (node, _), *_ = y.grad_fn.next_functions
+    return leaf_variable(node) is x and leaf_variable(y.grad_fn) is None
+
+
+@proves(forward_class)
+def _forward_class_works() -> bool:
+    class Same(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            return grad
+
+    y = Same.apply(_leaf())
+    (saved,) = saved_tensors(y.grad_fn)
+    return forward_class(y.grad_fn) is Same and saved.state == "alive" and forward_class((y * 2).grad_fn) is None
+
+
+@proves(tensor_hooks)
+def _tensor_hooks_works() -> bool:
+    x = _leaf()
+    before = tensor_hooks(x)
+    x.register_hook(lambda grad: grad)
+    x.register_post_accumulate_grad_hook(lambda t: None)
+    return before == (0, 0) and tensor_hooks(x) == (1, 1)
