@@ -1,0 +1,84 @@
+"""The reader's names for tensors: variables of the calling code, and parameters of its modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from helpers.model.adapter import plain_access, storage_key
+from helpers.model.finding import HelperError, in_short
+from helpers.model.source import caller_frame
+
+
+class Names:
+    """Looks up names for live tensors. It holds the tensors: call `clear` before the names are dropped."""
+
+    def __init__(self, variables: dict[str, Any], model: torch.nn.Module | None) -> None:
+        self._leaves: dict[int, list[str]] = {}  # by id of the tensor, which `_held` keeps alive
+        self._results: dict[Any, list[tuple[str, torch.Tensor]]] = {}  # by grad_fn
+        self._storages: dict[int, list[tuple[str, torch.Tensor]]] = {}
+        self._held: list[torch.Tensor] = []
+        with plain_access():
+            for name, t in _parameters("", model) if model is not None else ():
+                self._add(name, t)
+            for name, t in _tensors(variables, skip=model):
+                self._add(name, t)
+
+    @classmethod
+    def of_caller(cls, model: Any = None) -> Names:
+        """Take the variables of the reader's code that called the helper. HelperError if `model` is no module."""
+        if model is not None and not isinstance(model, torch.nn.Module):
+            raise HelperError(f"model is {in_short(model)}, and a torch.nn.Module was wanted")
+        frame = caller_frame()
+        if frame is None:
+            return cls({}, model)
+        variables = {**frame.f_globals, **frame.f_locals} if frame.f_locals is not frame.f_globals else frame.f_globals
+        return cls(variables, model)
+
+    def of_leaf(self, leaf: torch.Tensor) -> list[str]:
+        """Return every name of a leaf; none where the reader has no name for it."""
+        return list(self._leaves.get(id(leaf), ()))
+
+    def of_results(self, node: Any) -> list[tuple[str, torch.Tensor]]:
+        """Return the named tensors that a node's forward operator made."""
+        return self._results.get(node, [])
+
+    def of_storage(self, key: int, t: torch.Tensor) -> str:
+        """Return the name of a tensor that lies on this storage: of the same layout if there is one."""
+        named = self._storages.get(key, ())
+        for name, other in named:
+            if (other.shape, other.stride(), other.storage_offset()) == (t.shape, t.stride(), t.storage_offset()):
+                return name
+        return named[0][0] if named else ""
+
+    def clear(self) -> None:
+        """Let go of every tensor."""
+        for held in (self._leaves, self._results, self._storages, self._held):
+            held.clear()
+
+    def _add(self, name: str, t: torch.Tensor) -> None:
+        self._held.append(t)
+        if t.grad_fn is not None:
+            self._results.setdefault(t.grad_fn, []).append((name, t))
+        elif name not in (names := self._leaves.setdefault(id(t), [])):
+            names.append(name)
+        if t.layout == torch.strided and type(t) in (torch.Tensor, torch.nn.Parameter):
+            self._storages.setdefault(storage_key(t), []).append((name, t))
+
+
+def _tensors(variables: dict[str, Any], skip: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the variables that are tensors, and the parameters of those that are modules, under `module.name`."""
+    for name, value in list(variables.items()):
+        if name.startswith("_"):  # IPython's own names for results
+            continue
+        if isinstance(value, torch.Tensor):
+            yield name, value
+        elif isinstance(value, torch.nn.Module) and value is not skip:
+            yield from _parameters(f"{name}.", value)
+
+
+def _parameters(prefix: str, model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        yield prefix + name, parameter
