@@ -11,11 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import helpers.model.explainers  # noqa: F401  # fills the table
+import helpers.model.autograd_errors
+import helpers.model.autograd_messages
+import helpers.model.explainers  # noqa: F401  # these three fill the table
 from helpers.model.failure import EXPLAINERS, Answer, Failure
 from helpers.model.finding import Finding
+from helpers.model.run import Run
 from helpers.model.source import Place, place_in_traceback
-from helpers.model.watch import READER, Call, NotRunError, Watch, first_line, name_of, require_callable, run_reader
+from helpers.model.watch import READER, Call, NotRunError, first_line, name_of, require_callable, run_reader
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -32,21 +35,6 @@ class ErrorFinding(Finding):
     call: str = ""
 
 
-class _Catcher(Watch):
-    """Remembers the torch call that raised last."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.failure: Failure | None = None
-
-    def around(self, call: Call, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
-        try:
-            return func(*args, **kwargs)
-        except Exception as error:
-            self.failure = Failure(error, call, args, kwargs)
-            raise
-
-
 def explain_error(fn: Callable, *args: Any) -> ErrorFinding:
     """Run `fn(*args)` once and explain the error that it raises, from the arguments of the torch call that raised.
 
@@ -54,18 +42,18 @@ def explain_error(fn: Callable, *args: Any) -> ErrorFinding:
     own first line. Raises HelperError when `fn` is not a function.
     """
     require_callable(fn, "explain_error")
-    catcher = _Catcher()
+    run = Run()
     try:
-        with catcher:
+        with run:
             run_reader(fn, args)
     except NotRunError:  # nothing of the function has run, so nothing can be said about it
         raise
     except Exception as error:  # the error is what was asked for
         try:
-            return _explain(fn, error, catcher.failure)
+            return explain_failure(fn, error, run.failure)
         finally:
-            catcher.failure = None  # it holds the error, whose traceback holds the tensors of its frames
-    caught, catcher.failure = catcher.failure, None
+            run.failure = None  # it holds the error, whose traceback holds the tensors of its frames
+    caught, run.failure = run.failure, None
     if caught is not None:
         kind = type(caught.error).__name__
         text = f"{name_of(fn)} raised no error to the outside: it caught a {kind} itself{caught.call.where}"
@@ -73,7 +61,8 @@ def explain_error(fn: Callable, *args: Any) -> ErrorFinding:
     return ErrorFinding(text=f"{name_of(fn)} raised no error.")
 
 
-def _explain(fn: Callable, error: Exception, failure: Failure | None) -> ErrorFinding:
+def explain_failure(fn: Callable, error: Exception, failure: Failure | None) -> ErrorFinding:
+    """Explain an error that a watched function raised; `failure` is the torch call that raised last, if any."""
     place = place_in_traceback(error, READER)
     if failure is None or not _leads_to(error, failure.error):
         failure = _unseen(error, place)
@@ -124,8 +113,12 @@ def _leads_to(error: BaseException | None, cause: BaseException) -> bool:
 
 
 def _unseen(error: BaseException, place: Place | None) -> Failure | None:
-    """Return a failure without arguments for the few torch functions that no mode sees, such as `from_numpy`."""
-    if place is None or place.receiver.split(".")[0] != "torch":
+    """Return a failure without arguments for what no mode sees: `from_numpy`, and the `apply` of a Function."""
+    if place is None:
+        return None
+    if isinstance(error, RuntimeError) and place.expression.partition("(")[0].endswith(".apply"):
+        return Failure(error, Call("apply", place, place.positional), (), {})
+    if place.receiver.split(".")[0] != "torch":
         return None
     name = place.expression.removeprefix(f"{place.receiver}.").split("(")[0]
     return Failure(error, Call(name, place, place.positional), (), {})

@@ -20,6 +20,7 @@ class Failure:
     call: Call
     args: tuple
     kwargs: dict[str, Any]
+    run: Any = None  # the `Run` that saw it, with its record; None where the call was not seen
 
     @property
     def name(self) -> str:

@@ -19,7 +19,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
-from torch.autograd.graph import GradientEdge, Node as LiveNode, get_gradient_edge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import Node as LiveNode
 
 from helpers.model.adapter import (
     Saved,
@@ -37,10 +38,13 @@ from helpers.model.finding import HelperError, in_short
 from helpers.model.names import Names
 
 # Nodes of operators whose result is a view: their backward moves numbers, and computes none.
-_VIEWS = frozenset(
-    "Alias AsStrided ChunkView Diagonal Expand Narrow Permute ReshapeAlias Select Slice Split Squeeze SwapAxes SwapDims "
-    "T Transpose Unbind Unfold UnsafeView Unsqueeze View ViewAsComplex ViewAsReal".split()
-)
+_VIEWS = frozenset({
+    "Alias", "AsStrided", "Diagonal", "Expand", "Narrow", "Permute", "ReshapeAlias", "Select", "Slice", "Split",
+    "Squeeze", "T", "Transpose", "Unbind", "Unfold", "UnsafeView", "Unsqueeze", "View", "ViewAsComplex", "ViewAsReal",
+})  # fmt: skip
+
+
+_DEEP = 10_000  # nodes; far below the depth at which torch's own clean-up fails
 
 
 class Edge(NamedTuple):
@@ -124,12 +128,7 @@ class Graph:
         Leaves are named as in `model`, otherwise by the variables of the caller. Raises HelperError for what has no
         graph, with the reason, and for anything else than the above.
         """
-        names = Names.of_caller(model)
-        found, texts = _edges(roots)
-        try:
-            return _Walk(names).read(found, texts)
-        finally:
-            names.clear()
+        return read_graph(roots, Names.of_caller(model))[0]
 
     def __repr__(self) -> str:
         return f"Graph of {len(self.nodes):,} nodes and {len(self.leaves):,} leaves"
@@ -201,6 +200,41 @@ class Graph:
         raise HelperError(f"this graph of {len(self.nodes):,} nodes has none called {in_short(name)}")
 
 
+class Live(NamedTuple):
+    """What a graph was read from. Drop it soon: live nodes keep their saved tensors alive.
+
+    `nodes` are in the order of the graph's. `storages` leads from `adapter.storage_key` to `SavedTensor.storage`.
+    """
+
+    nodes: tuple[LiveNode, ...]
+    storages: dict[int, int]
+
+
+def read_graph(roots: Any, names: Names) -> tuple[Graph, Live]:
+    """Return the graph of `Graph.of` together with what it was read from."""
+    found, texts = _edges(roots)
+    walk = _Walk(names)
+    try:
+        graph = walk.read(found, texts)
+        if len(graph.nodes) > _DEEP:
+            _hold_in_order(graph, walk.live)
+        return graph, Live(tuple(walk.live), walk.storages)
+    finally:
+        names.clear()
+        walk.alive.clear()
+
+
+def _hold_in_order(graph: Graph, live: list[LiveNode]) -> None:
+    """Let the first root hold the Python objects of all nodes, so that they are dropped one after the other.
+
+    A node that was looked at from Python keeps a Python object. When the last tensor of a chain of 50,000 such nodes
+    dies, torch frees them by recursion and the process crashes (seen with torch 2.13, by any walk over next_functions).
+    A list drops its last member first: the engine's order from the back frees each node before those it leads to.
+    Nothing lives longer for it, as the root holds its graph anyway.
+    """
+    live[graph.roots[0].to].metadata["nodes in order"] = [live[n] for n in reversed(graph.engine_order)][:-1]
+
+
 def _edges(roots: Any) -> tuple[list[GradientEdge], list[str]]:
     """Return the gradient edges of what the reader gave, with a text for each."""
     if isinstance(roots, dict):
@@ -270,10 +304,9 @@ class _Walk:
         edges = tuple(Edge(self._number(to), output) if to is not None else None for to, output in live.next_functions)
         leaf = leaf_variable(live)
         if leaf is not None:
-            shape = ((tuple(leaf.shape), leaf.dtype),)
-            return Node(
-                number, name, "leaf", edges, shape, None, tuple(self.names.of_leaf(leaf)), hooks=_hooks(name, leaf)
-            )
+            shape, named = ((tuple(leaf.shape), leaf.dtype),), tuple(self.names.of_leaf(leaf))
+            hooks = _hooks(named[0] if named else "the leaf", leaf)
+            return Node(number, name, "leaf", edges, shape, None, named, hooks=hooks)
         function = forward_class(live)
         results = self.names.of_results(live)
         kind = "custom" if function else _kind(name)

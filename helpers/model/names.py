@@ -9,7 +9,10 @@ import torch
 
 from helpers.model.adapter import plain_access, storage_key
 from helpers.model.finding import HelperError, in_short
+from helpers.model.owners import local_names, names_in
 from helpers.model.source import caller_frame
+
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
 
 class Names:
@@ -32,10 +35,11 @@ class Names:
         if model is not None and not isinstance(model, torch.nn.Module):
             raise HelperError(f"model is {in_short(model)}, and a torch.nn.Module was wanted")
         frame = caller_frame()
-        if frame is None:
-            return cls({}, model)
-        variables = {**frame.f_globals, **frame.f_locals} if frame.f_locals is not frame.f_globals else frame.f_globals
-        return cls(variables, model)
+        variables: dict[str, Any] = {}
+        while frame is not None and frame.f_code.co_name in _COMPREHENSIONS:  # these see the names around them
+            variables = local_names(frame) | variables
+            frame = frame.f_back
+        return cls(variables | names_in(frame) if frame else variables, model)
 
     def of_leaf(self, leaf: torch.Tensor) -> list[str]:
         """Return every name of a leaf; none where the reader has no name for it."""

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from helpers.model.adapter import plain_access
+from helpers.model.finding import kind_of
 
 MOST_PATHS = 20_000  # paths to shared modules that are followed
 MOST_OBJECTS = 500_000  # a walk stops there and says so
@@ -196,7 +197,7 @@ def _slots(kind: type, thing: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _key(key: Any) -> str:
-    return repr(key) if type(key) in (str, int, bool, float) else f"a {type(key).__name__}"
+    return repr(key) if type(key) in (str, int, bool, float) else kind_of(key)
 
 
 def _dotted(name: str, key: Any) -> str:
@@ -206,23 +207,29 @@ def _dotted(name: str, key: Any) -> str:
     return f"{name}[{key}]" if type(key) is str and key.isdigit() else f"{name}[{_key(key)}]"
 
 
-def names_in(frame: FrameType) -> dict[str, Any]:
-    """Return the names that code at this frame can use, its own first, then the globals.
+def local_names(frame: FrameType) -> dict[str, Any]:
+    """Return the variables of the code at this frame: of a function its own, of a cell the global ones.
 
     Reading the locals of a function makes Python 3.11 and 3.12 keep a dictionary of them until the
     function ends. It is emptied again here, so that a later `del` still frees memory; unless the reader holds it, as
     the result of `locals()`.
     """
+    snapshot = frame.f_locals
+    names = dict(snapshot)
+    optimized = frame.f_code.co_flags & inspect.CO_OPTIMIZED  # otherwise the dictionary is the real one
+    # 3 owners: the frame, the name `snapshot`, and the argument of getrefcount.
+    if optimized and sys.version_info < (3, 13) and sys.getrefcount(snapshot) == 3:
+        snapshot.clear()
+    return names
+
+
+def names_in(frame: FrameType) -> dict[str, Any]:
+    """Return the names that code at this frame can use, its own first, then the globals."""
     names: dict[str, Any] = {}
+    scopes = [frame.f_globals]
     if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        snapshot = frame.f_locals
-        names.update(snapshot)
-        # 3 owners: the frame, the name `snapshot`, and the argument of getrefcount.
-        if sys.version_info < (3, 13) and sys.getrefcount(snapshot) == 3:
-            snapshot.clear()
-        del snapshot
-        scopes = [frame.f_globals]
-    else:  # the code of a cell or of a class body, whose locals are a real dictionary
+        names = local_names(frame)
+    else:  # the code of a cell or of a class body
         scopes = [frame.f_locals, frame.f_globals]
     for scope in scopes:
         for name, thing in list(scope.items()):

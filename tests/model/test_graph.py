@@ -33,7 +33,8 @@ def test_nodes_and_edges_are_those_of_next_functions():
         for edge, (to, output) in zip(node.edges, live[node.number].next_functions, strict=True):
             assert (edge is None) == (to is None)
             if edge is not None:
-                assert live.setdefault(edge.to, to) is to and edge.output == output
+                assert live.setdefault(edge.to, to) is to
+                assert edge.output == output
     assert [node.names for node in graph.leaves] == [("x",)]
 
 
@@ -58,7 +59,8 @@ def test_edges_carry_the_number_of_the_output():
     first, second = leaf(1, 2, 3, 4).split(2)
     graph = Graph.of(first * second)
     split = graph.find("SplitBackward0")
-    assert len(split.outputs) == 2 and split.kind == "view"
+    assert len(split.outputs) == 2
+    assert split.kind == "view"
     assert [edge.output for edge in graph.nodes[0].edges] == [0, 1]
 
 
@@ -83,7 +85,7 @@ def test_lists_dicts_and_edges_are_roots():
     [
         (lambda: torch.ones(2), "requires_grad is False"),
         (lambda: torch.tensor([1]), "only floating and complex tensors have gradients"),
-        (lambda: [], "an empty list came"),
+        (list, "an empty list came"),
         (lambda: "loss", "'loss' came, and a tensor with a graph was wanted"),
         (lambda: [torch.ones(1, requires_grad=True), 3], "3 came as \\[1\\]"),
         (lambda: None, "None came"),
@@ -199,7 +201,8 @@ def test_a_write_into_a_view_is_an_in_place_node():
     base = leaf(1, 2, 3) * 1
     base[1:].mul_(2)
     graph = Graph.of(base)
-    assert graph.nodes[0].kind == "in-place" and graph.nodes[0].name == "CopySlices"
+    assert graph.nodes[0].kind == "in-place"
+    assert graph.nodes[0].name == "CopySlices"
 
 
 def test_hooks_and_retained_gradients_are_seen():
@@ -260,7 +263,8 @@ def test_nothing_is_kept_alive():
     graph = Graph.of(y.sum())
     del y
     gc.collect()
-    assert watched() is None and len(graph.nodes) == 3
+    assert watched() is None
+    assert len(graph.nodes) == 3
 
 
 def test_versions_gradients_and_hooks_stay_as_they_were():

@@ -38,6 +38,11 @@ def sequence_number(node: Any) -> int | None:
     return None if number == _LEAF_ORDER else number
 
 
+def next_sequence_number() -> int:
+    """Return the number that the next node made in this thread will get."""
+    return take(torch, "_C", "_autograd", "_get_sequence_nr")()
+
+
 def output_metadata(node: Any) -> list[tuple[tuple[int, ...], torch.dtype]]:
     """Return shape and dtype of each output of the forward operator, which are those of the gradients that arrive.
 
@@ -148,6 +153,13 @@ def _sequence_number_works() -> bool:
     (leaf, _), *_ = first.grad_fn.next_functions
     numbers = sequence_number(first.grad_fn), sequence_number(second.grad_fn)
     return numbers[0] < numbers[1] and sequence_number(leaf) is None
+
+
+@proves(next_sequence_number)
+def _next_sequence_number_works() -> bool:
+    x = _leaf()
+    coming = next_sequence_number()
+    return sequence_number((x * 2).grad_fn) == coming == next_sequence_number() - 1
 
 
 @proves(output_metadata)

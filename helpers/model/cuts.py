@@ -1,0 +1,168 @@
+"""Where the chain of a gradient ends: the call whose input required grad and whose result does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from helpers.model.lineage import EXITS, Event, Record
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The end of a chain. `cause` is one word or two, such as "detach"; `text` a clause, `remedy` a sentence."""
+
+    cause: str
+    text: str
+    remedy: str
+    line: int | None
+
+
+def find_cut(record: Record, tensor: int) -> Cut | None:
+    """Return the call at which the history of a tensor ends, the one nearest to it; None if nothing required grad.
+
+    Where the history leads to plain numbers only, the last call before that took a number out of a graph.
+    """
+    seen, queue = {tensor}, [tensor]
+    first_made = len(record.events)
+    later: list[Event] = []  # the calls between the cut and the tensor
+    while queue:
+        number = queue.pop(0)
+        for event in record.makers(number):
+            first_made = min(first_made, event.number)
+            if event.kept and not _kept_on(record, event, number):
+                return _cut(record, event, number, later)
+            later.append(event)
+            for source in event.inputs:
+                if source not in seen:
+                    seen.add(source)
+                    queue.append(source)
+    return _left_as_number(record, first_made)
+
+
+def find_cut_between(record: Record, source: int, target: int) -> Cut | None:
+    """Return the call at which the history from one tensor to another ends; None if it does not end at a call.
+
+    Every result of a call that took a descendant of `source` is a descendant too. It has kept the history if one of
+    those inputs had it, and the result requires grad.
+    """
+    kept, lost, later = _descendants(record, source)
+    if target in lost:
+        return _cut(record, *lost[target], later)
+    return None if target in kept else _taken_out(record, kept, lost, later)
+
+
+def find_first_cut(record: Record, source: int) -> Cut | None:
+    """Return the first call at which the history from a tensor ends; None if it ends nowhere."""
+    kept, lost, later = _descendants(record, source)
+    if lost:
+        return _cut(record, *min(lost.values(), key=lambda pair: pair[0].number), later)
+    return _taken_out(record, kept, lost, later)
+
+
+def _taken_out(record: Record, kept: set[int], lost: dict[int, tuple[Event, int]], later: list[Event]) -> Cut | None:
+    """Return the call that took the numbers of a descendant out, or the one that had cut it before that."""
+    for event in record.calls(*EXITS):
+        if any(n in kept and n in event.kept for n in event.inputs):
+            return _number_cut(event)
+        if origin := next((lost[n] for n in event.inputs if n in lost), None):
+            return _cut(record, *origin, later)
+    return None
+
+
+def _descendants(
+    record: Record, source: int
+) -> tuple[set[int], dict[int, tuple[Event, int]], list[Event], list[Event]]:
+    """Return the descendants with history, those without and where they lost it, later calls, and exits to numbers."""
+    kept, lost = {source}, dict[int, tuple[Event, int]]()
+    later: list[Event] = []
+    for event in record.events:
+        changed = [write.tensor for write in event.writes if write.tensor not in event.outputs]
+        carriers = [n for n in event.inputs if n in kept and n in event.kept]
+        for result in (*event.outputs, *changed):
+            if carriers and _kept_on(record, event, result):
+                kept.add(result)
+                lost.pop(result, None)
+            elif carriers and result not in kept:
+                lost.setdefault(result, (event, result))
+            elif result not in kept and (origin := next((lost[n] for n in event.inputs if n in lost), None)):
+                lost.setdefault(result, origin)
+                later.append(event)
+    return kept, lost, later
+
+
+def _kept_on(record: Record, event: Event, number: int) -> bool:
+    """Say whether a call's result required grad as its input did."""
+    return record.tensors[number].requires_grad and event.grad_mode and not event.inference
+
+
+def _left_as_number(record: Record, before: int) -> Cut | None:
+    """Return the last call that took numbers out of a graph, if possible one before the call number `before`."""
+    exits = [event for event in record.calls(*EXITS) if event.kept]
+    if not exits:  # detached first, then taken out
+        cuts = (find_cut(record, n) for event in record.calls(*EXITS) for n in event.inputs if record.tensors[n].made)
+        return next((cut for cut in cuts if cut is not None), None)
+    exits = [event for event in exits if event.number <= before] or exits
+    return _number_cut(exits[-1])
+
+
+def _number_cut(event: Event) -> Cut:
+    how = {"item": ".item()", "tolist": ".tolist()", "numpy": ".numpy()", "__float__": "float()", "__int__": "int()"}
+    what = how.get(event.name, event.call.shown)
+    return Cut(
+        "number",
+        f"its value came from plain numbers, made by {what} at {event.call.at}, and a number has no graph",
+        "Keep the tensor itself in the computation; take numbers out only to show them.",
+        event.call.place.line if event.call.place else None,
+    )
+
+
+def _cut(record: Record, event: Event, number: int, later: list[Event]) -> Cut:
+    line = event.call.place.line if event.call.place else None
+    seen = record.tensors[number]
+    at = event.call.at
+    if event.inference:
+        return Cut(
+            "inference_mode",
+            f"the graph ends at {at}, which ran in inference_mode",
+            "Compute it outside inference_mode; under no_grad if it needs no gradient itself.",
+            line,
+        )
+    if event.name in ("detach", "detach_", "data"):
+        return Cut(
+            "detach",
+            f"the graph ends at {at}, which gives the same values without their history",
+            f"Leave out {'.data' if event.name == 'data' else 'detach()'} where the gradient must pass.",
+            line,
+        )
+    if not event.grad_mode:
+        return Cut(
+            "no_grad",
+            f"the graph ends at {at}, which ran under no_grad",
+            "Compute it outside no_grad.",
+            line,
+        )
+    if not (seen.dtype.is_floating_point or seen.dtype.is_complex):
+        dtype = str(seen.dtype).removeprefix("torch.")
+        back = next((e for e in later if e.name in ("float", "double", "half", "to", "type")), None)
+        again = f"; the later {back.call.shown} changes the dtype and brings no graph back" if back else ""
+        return Cut(
+            "integer",
+            f"the graph ends at {at}: the input of {event.call.shown} required grad, its {dtype} result cannot{again}",
+            "Compute the loss from values that change smoothly, such as softmax, and keep this call for metrics.",
+            line,
+        )
+    if event.name in ("tensor", "as_tensor", "new_tensor"):
+        return Cut(
+            "copy",
+            f"the graph ends at {at}, which copies the values and not their history",
+            "Use the tensor itself, torch.stack for a list of tensors, or clone() for a copy with history.",
+            line,
+        )
+    if event.name == "requires_grad_":
+        return Cut("requires_grad", f"the graph ends at {at}", "Leave requires_grad on.", line)
+    return Cut(
+        "no derivative",
+        f"the graph ends at {at}: its input required grad, and its result does not",
+        "Replace this call by one with a derivative.",
+        line,
+    )

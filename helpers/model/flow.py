@@ -1,0 +1,149 @@
+"""`Flow`: one backward run of the real engine, noted node by node, without a trace on anything of the reader's.
+
+The run is `torch.autograd.grad` with `retain_graph=True`: it hands the gradients back instead of adding them
+to `.grad`, and frees nothing. Hooks on every node note what arrives and what leaves, and are removed. What
+is the reader's own code, such as hooks on tensors or the backward of a custom Function, runs as in any
+backward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd.graph import GradientEdge
+from torch.autograd.graph import Node as LiveNode
+
+from helpers.model.finding import HelperError
+from helpers.model.graph import Graph, read_graph
+from helpers.model.names import Names
+
+MOST_NODES = 20_000
+MOST_VALUES = 16  # of one gradient, that are kept
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """What was seen of one gradient: its shape, its first 16 values, and whether all are zero, or all finite."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    values: tuple[float | complex, ...]
+    zero: bool
+    finite: bool
+
+    @classmethod
+    def of(cls, t: torch.Tensor | None) -> Gradient | None:
+        """Note a gradient tensor; None, an undefined gradient that counts as zeros, stays None."""
+        if t is None:
+            return None
+        t = t.detach()
+        dense = t.to_dense() if t.layout != torch.strided else t
+        first = dense.reshape(-1)[:MOST_VALUES].tolist()
+        zero, finite = not bool(dense.count_nonzero()), bool(dense.isfinite().all())
+        return cls(tuple(t.shape), t.dtype, tuple(first), zero, finite)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node that ran. `arrived` has one gradient for each output of the forward operator, `left` for each input.
+
+    For a leaf, `left` is empty and `arrived` is the whole gradient that backward adds to its `.grad`.
+    """
+
+    node: int
+    arrived: tuple[Gradient | None, ...]
+    left: tuple[Gradient | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Flow:
+    """All steps of one backward run, in the engine's order."""
+
+    graph: Graph
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def of(cls, loss: torch.Tensor, *, model: torch.nn.Module | None = None) -> Flow:
+        """Run backward from a tensor of one element, as `loss.backward()` does, and note every step.
+
+        Raises HelperError for what has no graph, for more than one element, for a graph that was freed or whose saved
+        tensors were changed, and for more than 20,000 nodes.
+        """
+        names = Names.of_caller(model)
+        if isinstance(loss, torch.Tensor) and loss.requires_grad and loss.numel() != 1:
+            raise HelperError(
+                f"the tensor has shape {tuple(loss.shape)}, and backward starts from one number: give t.sum() or "
+                "t.mean()"
+            )
+        graph, live = read_graph(loss, names)
+        _require_ready(graph)
+        return cls(graph, _run(loss, graph, live.nodes))
+
+    def step_of(self, number: int) -> Step | None:
+        """Return the step of a node; None if the engine did not run it."""
+        return next((step for step in self.steps if step.node == number), None)
+
+
+def _require_ready(graph: Graph) -> None:
+    if len(graph.nodes) > MOST_NODES:
+        raise HelperError(f"the graph has {len(graph.nodes):,} nodes; backward is noted for at most {MOST_NODES:,}")
+    if graph.freed:
+        names = ", ".join(dict.fromkeys(node.name for node in graph.freed[:3]))
+        raise HelperError(
+            f"the saved tensors of {names} were freed by an earlier backward: run the forward again, or call "
+            "backward(retain_graph=True) there"
+        )
+    for node in graph.nodes:
+        for saved in node.saved:
+            if saved.state == "changed":
+                raise HelperError(
+                    f"{node.name} saved `{saved.name}` at version {saved.versions[0]}, and it was changed in place "
+                    f"since (version {saved.versions[1]}): backward refuses to run"
+                )
+
+
+def _run(loss: Any, graph: Graph, live: tuple[LiveNode, ...]) -> tuple[Step, ...]:
+    arrived: dict[int, tuple[Gradient | None, ...]] = {}
+    steps: list[Step] = []
+    handles = []
+
+    def watch(number: int, node: LiveNode) -> None:
+        def before(gradients: tuple[torch.Tensor | None, ...]) -> None:
+            arrived[number] = tuple(map(Gradient.of, gradients))
+
+        def after(left: tuple[torch.Tensor | None, ...], _: Any) -> None:
+            steps.append(Step(number, arrived.pop(number, ()), tuple(map(Gradient.of, left))))
+
+        handles.append(node.register_prehook(before))
+        handles.append(node.register_hook(after))
+
+    leaves = [node.number for node in graph.leaves]
+    try:
+        for node in graph.nodes:
+            if node.kind != "leaf":
+                watch(node.number, live[node.number])
+        edges = [GradientEdge(live[number], 0) for number in leaves]
+        with torch.enable_grad():
+            gradients = torch.autograd.grad(loss, edges, retain_graph=True, allow_unused=True)
+    finally:
+        for handle in handles:
+            handle.remove()
+    found = dict(zip(leaves, map(Gradient.of, gradients), strict=True))
+    return _with_leaves(graph, steps, found)
+
+
+def _with_leaves(graph: Graph, steps: list[Step], found: dict[int, Gradient | None]) -> tuple[Step, ...]:
+    """Put each leaf after the last node that sends it a gradient: the engine runs it at once, before all others."""
+    waiting = {number: set(graph.consumers[number]) for number in found}
+    ordered: list[Step] = [Step(n, (found[n],)) for n in found if not waiting[n]]
+    for step in steps:
+        ordered.append(step)
+        for edge in graph.nodes[step.node].edges:
+            if edge and edge.to in waiting:
+                waiting[edge.to].discard(step.node)
+                if not waiting[edge.to]:
+                    del waiting[edge.to]
+                    ordered.append(Step(edge.to, (found[edge.to],)))
+    return tuple(ordered)

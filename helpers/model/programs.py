@@ -1,0 +1,158 @@
+"""`explain_grad` for a whole training step: the function runs once, watched, and the first fault found is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from helpers.model.adapter import forward_class, leaf_variable, plain_access, sequence_number, storage_key
+from helpers.model.cuts import find_cut
+from helpers.model.errors import explain_failure
+from helpers.model.finding import HelperError
+from helpers.model.gradleaves import reason_for_none
+from helpers.model.gradmodules import optimizer_mismatch
+from helpers.model.graph import Graph, read_graph
+from helpers.model.names import Names
+from helpers.model.reasons import Reason, listed
+from helpers.model.run import Run
+from helpers.model.watch import Call, name_of, require_callable, run_reader
+
+
+def explain_program(fn: Callable) -> Reason:
+    """Run `fn()` and tell the first thing that is wrong with a gradient in it.
+
+    Looked for, in this order: an error; a loss that is a leaf; values that backward read although they were changed
+    since; a `.grad` that was read and is None; parameters that no loss reached; parameters that no optimizer holds.
+    """
+    require_callable(fn, "explain_grad")
+    run = _GradRun()
+    try:
+        with run:
+            run_reader(fn, ())
+            run.finish()
+    except HelperError:
+        raise
+    except Exception as error:  # the reader's own error is the answer, told by the tool for errors
+        found = explain_failure(fn, error, run.failure)
+        return Reason("raised", found.text.removesuffix("."), found.remedy, found.facts.get("line"))
+    finally:
+        run.failure = None
+    if run.reasons:
+        return min(run.reasons, key=lambda pair: pair[0])[1]
+    if not run.backwards:
+        return Reason(
+            "no backward", f"{name_of(fn)} ran no backward, so it gave no tensor a gradient", "Call loss.backward()."
+        )
+    return Reason(
+        "right", f"every parameter and every leaf in {name_of(fn)} that requires grad was reached by a backward"
+    )
+
+
+class _GradRun(Run):
+    """Looks at each backward when it starts, at each `.grad` that is read, and at the optimizers in the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backwards = 0
+        self.reached: set[int] = set()  # ids of leaves, kept alive by `_leaves`
+        self.reasons: list[tuple[int, Reason]] = []  # with their rank
+        self.known: dict[str, None] = {}  # parameters that require grad, in order, and those that were reached
+        self.got: set[str] = set()
+        self._leaves: list[torch.Tensor] = []
+
+    def __enter__(self) -> _GradRun:
+        super().__enter__()
+        self._handles.append(register_optimizer_step_post_hook(self._stepped))
+        return self
+
+    def around(self, call: Call, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        starts = call.name == "backward" or (call.name == "grad" and call.count > 1)
+        if starts and args:
+            self.backwards += 1
+            with plain_access():
+                self._look_at_loss(call, args[0])
+        result = super().around(call, func, args, kwargs)
+        reads = call.name == "grad" and call.count == 1 and result is None and call.direct
+        if reads and self.backwards and isinstance(args[0], torch.Tensor):
+            with plain_access():
+                self._look_at_none(call, args[0])
+        return result
+
+    def finish(self) -> None:
+        """Look at what can be judged only at the end of the run: the parameters that no backward reached."""
+        missing = [name for name in self.known if name not in self.got]
+        if missing:
+            parts = sorted({name.rpartition(".")[0] for name in missing})
+            whole = [m for m in parts if not any(n.startswith(f"{m}.") for n in self.got)]
+            why = f": {listed(whole)} took no part in the forward" if whole else ""
+            text = (
+                f"{len(missing)} of {len(self.known)} parameters can't be reached from the loss, {listed(missing)}{why}"
+            )
+            self._add(4, "not used", text, "Use them in the forward, or leave them out of the optimizer.")
+
+    def _stepped(self, optimizer: Any, *_: Any) -> None:
+        held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        reason = optimizer_mismatch(self.parameters(), held)
+        if reason is not None:
+            self.reasons.append((5, reason))
+
+    def _add(self, rank: int, cause: str, text: str, remedy: str, line: int | None = None) -> None:
+        self.reasons.append((rank, Reason(cause, text, remedy, line)))
+
+    def _look_at_loss(self, call: Call, roots: Any) -> None:
+        losses = list(roots) if isinstance(roots, list | tuple) else [roots]
+        for loss in losses:
+            if isinstance(loss, torch.Tensor) and loss.is_leaf and loss.requires_grad:
+                number = self.number(loss)
+                cut = find_cut(self.record, number) if number is not None else None
+                if cut is not None:
+                    name = call.operand(0, "the loss")
+                    text = (
+                        f"{name} is a leaf itself (grad_fn is None), so no parameter can be reached from it: {cut.text}"
+                    )
+                    self._add(1, "fresh leaf", text, cut.remedy, cut.line)
+        try:
+            graph, live = read_graph(roots, Names({}, None))
+        except HelperError:  # no graph: backward raises, and its error is told
+            return
+        for leaf in graph.leaves:
+            self._leaves.append(leaf_variable(live.nodes[leaf.number]))
+        self.reached |= {id(t) for t in self._leaves}
+        for name, parameter in self.parameters().items():
+            if parameter.requires_grad:
+                self.known[name] = None
+                if id(parameter) in self.reached:
+                    self.got.add(name)
+        for text in self._unchecked(graph, live.nodes):
+            self._add(2, "unchecked save", text, "Use ctx.save_for_backward: it raises where this is silent.", None)
+
+    def _unchecked(self, graph: Graph, live: tuple) -> Iterator[str]:
+        """Yield a sentence for each tensor on a ctx that was written to after the forward of its Function."""
+        for node in graph.nodes:
+            kind = forward_class(live[node.number])
+            for attribute, value in vars(live[node.number]).items() if kind else ():
+                if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+                    continue
+                key, made = storage_key(value), sequence_number(live[node.number])
+                for event in self.record.events:
+                    write = next((w for w in event.writes if w.storage == key), None)
+                    if write is not None and event.first > made:
+                        yield (
+                            f"{event.call.at} changed an input of {kind.__name__} after its forward (version "
+                            f"{write.before} "
+                            f"→ {write.after}), and backward reads it from ctx.{attribute}, which autograd does "
+                            "not check: "
+                            "the gradient is silently wrong"
+                        )
+                        break
+
+    def _look_at_none(self, call: Call, t: torch.Tensor) -> None:
+        name = call.operand(0, "the tensor")
+        place = call.place
+        if place is not None and place.receiver == "" and place.expression.endswith(".grad"):
+            name = f"`{place.expression.removesuffix('.grad')}`"
+        reason = reason_for_none(t, name, self.record, self.number(t), id(t) in self.reached)
+        self.reasons.append((3, reason))

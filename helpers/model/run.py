@@ -1,0 +1,67 @@
+"""One watched run of the reader's function: its record, its modules and optimizers, and the call that failed."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from helpers.model.adapter import plain_access
+from helpers.model.failure import Failure
+from helpers.model.lineage import Recorder
+from helpers.model.owners import names_in
+from helpers.model.source import reader_frame
+from helpers.model.watch import READER, Call
+
+
+class Run(Recorder):
+    """Records a run as `Recorder` does, and also:
+
+    `failure`: the torch call that raised last; drop it when the sentence is made, it holds live arguments.
+    `parameters`: the name of each parameter of every module that the reader called, such as "net.0.weight".
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failure: Failure | None = None
+        self.modules: dict[int, tuple[weakref.ref, str]] = {}
+        self._handles: list[Any] = []
+
+    def __enter__(self) -> Run:
+        self._handles = [register_module_forward_pre_hook(self._called)]
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        for handle in self._handles:
+            handle.remove()
+        super().__exit__(*error)
+
+    def around(self, call: Call, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        try:
+            return super().around(call, func, args, kwargs)
+        except Exception as error:
+            self.failure = Failure(error, call, args, kwargs, self)
+            raise
+
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        """Return the parameters of every module that the reader called and that still lives, by name."""
+        found: dict[str, torch.nn.Parameter] = {}
+        with plain_access():
+            for reference, name in list(self.modules.values()):
+                module = reference()
+                for path, parameter in module.named_parameters(remove_duplicate=False) if module is not None else ():
+                    found[f"{name}.{path}" if name else path] = parameter
+        return found
+
+    def _called(self, module: torch.nn.Module, _: Any) -> None:
+        frame = reader_frame(sys._getframe(1), READER)
+        if id(module) in self.modules or frame is None:
+            return
+        known = next((name for name, value in names_in(frame).items() if value is module), None)
+        if any(ref() is not None and module in set(ref().modules()) for ref, _ in self.modules.values()):
+            return  # a part of a module that is known already
+        self.modules[id(module)] = weakref.ref(module), known or type(module).__name__
