@@ -14,7 +14,7 @@ from helpers.draw.drawing import Drawing
 from helpers.draw.storage import draw_layout
 from helpers.explore.operations import whole_numbers
 from helpers.explore.panel import NO_VALUE, Buttons, Panel, Text, View
-from helpers.model.finding import HelperError, in_short
+from helpers.model.finding import HelperError, in_short, kind_of
 
 YES, NO = {"yes", "y", "true", "t", "1"}, {"no", "n", "false", "f", "0"}
 CHECK, NEXT = "check", "next question"
@@ -143,7 +143,7 @@ def _read(value: Any, truth: Any) -> Any:
     if not isinstance(value, str):
         if isinstance(value, (bool, int, float, tuple, list, torch.Tensor)):
             return value
-        raise HelperError(f"an answer is a number, a tuple, a bool or a text; {type(value).__name__} came")
+        raise HelperError(f"an answer is a number, a tuple, a bool or a text; {kind_of(value)} came")
     text = value.strip()
     if not text:
         raise HelperError("type your answer first")

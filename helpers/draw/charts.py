@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from helpers.model.finding import HelperError, in_short
+from helpers.model.watch import first_line
 
 LINES = ("#d55e00", "#0072b2", "#009e73", "#cc79a7")
 MOST_POINTS = 100_000
@@ -77,7 +78,7 @@ def draw_cost(functions: Mapping[str, Callable], *, sizes: Sequence[int], device
     """Time each function on square float32 matrices of n×n elements and draw time against elements.
 
     Both axes are logarithmic. Each point is the best of several runs, after one run to warm up;
-    on a GPU each run waits for the device. Raises HelperError for no functions or no sizes.
+    on a GPU each run waits for the device. Raises HelperError for no functions, no sizes, or a function that raises.
     """
     functions = _mapping(functions)
     good = isinstance(sizes, (list, tuple, range)) and len(sizes) > 0
@@ -88,9 +89,7 @@ def draw_cost(functions: Mapping[str, Callable], *, sizes: Sequence[int], device
         and all(map(callable, functions.values()))
     ):
         raise HelperError("draw_cost takes a dict of functions and a list of sizes, whole numbers above 0")
-    times = {
-        name: [_best_time(function, n, torch.device(device)) for n in sizes] for name, function in functions.items()
-    }
+    times = {name: [_timed(name, function, n, device) for n in sizes] for name, function in functions.items()}
 
     def paint(axes: Any) -> None:
         elements = [n * n for n in sizes]
@@ -112,11 +111,22 @@ def _name_line(axes: Any, name: str, end: tuple[float, float], colour: str) -> N
     axes.annotate(name, end, xytext=(9, 0), textcoords="offset points", va="center", color=colour)
 
 
-def _best_time(function: Callable, n: int, device: torch.device, *, runs: int = 7) -> float:
+def _timed(name: Any, function: Callable, n: int, device: torch.device | str) -> float:
+    try:
+        t = torch.zeros(n, n, device=device)
+    except Exception as error:
+        raise HelperError(f"no matrix of {n}×{n} could be made on {in_short(device)}: {first_line(error)}") from error
+    try:
+        return _best_time(function, t)
+    except Exception as error:
+        reason = f"{type(error).__name__} on a matrix of {n}×{n}: {first_line(error)}"
+        raise HelperError(f"the function {in_short(name)} raised {reason}") from error
+
+
+def _best_time(function: Callable, t: torch.Tensor, *, runs: int = 7) -> float:
     """Return the shortest of `runs` times in seconds, each averaged over enough calls to be readable."""
-    t = torch.zeros(n, n, device=device)
-    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    calls = 200 if n <= 64 else 5
+    wait = torch.cuda.synchronize if t.is_cuda else lambda: None
+    calls = 200 if len(t) <= 64 else 5
     best = math.inf
     for _ in range(runs + 1):
         wait()

@@ -9,7 +9,7 @@ from operator import index as as_int
 
 import torch
 
-from helpers.model.finding import HelperError
+from helpers.model.finding import HelperError, kind_of
 from helpers.model.layout import Layout
 
 MOST_LISTED = 12
@@ -102,8 +102,9 @@ def _range(d: int, entry: object, size: int) -> range:
             raise TypeError
         i = as_int(entry)
     except TypeError:
-        kind = type(entry).__name__
-        raise HelperError(f"focus takes a number, a slice or None for dimension {d}, and a {kind} came") from None
+        raise HelperError(
+            f"focus takes a number, a slice or None for dimension {d}, and {kind_of(entry)} came"
+        ) from None
     if not -size <= i < size:
         raise HelperError(f"index {i} is out of range for dimension {d} of size {size}")
     return range(i % size, i % size + 1)

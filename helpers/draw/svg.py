@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from html import escape
 
+from helpers.model.finding import kind_of
+
 # One colour for one role, in all chapters. A colour is never the only cue.
 STORAGE = "#e8ecf1"
 VIEW = "#9ecae9"
@@ -109,7 +111,7 @@ def short_number(value: object) -> str:
     if isinstance(value, complex):
         real, imaginary = _float(value.real), _float(value.imag)
         return f"{real.rstrip('.')}{'' if imaginary.startswith('-') else '+'}{imaginary.rstrip('.')}j"
-    raise TypeError(f"short_number takes a number or text, and a {type(value).__name__} came")
+    raise TypeError(f"short_number takes a number or text, and {kind_of(value)} came")
 
 
 def _float(value: float) -> str:

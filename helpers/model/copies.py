@@ -17,10 +17,10 @@ import torch
 from torch.autograd.profiler import record_function
 
 from helpers.model.adapter import event_tensors, profiled_events, profiler_running, quiet_profiler, storage_key
-from helpers.model.copywords import ALWAYS, CopiesFinding, Copy, copies_finding, stride_zero, zero_strides
+from helpers.model.copywords import ALWAYS, CopiesFinding, Copy, copies_finding, zero_strides
 from helpers.model.finding import HelperError
-from helpers.model.layout import Layout
-from helpers.model.memory import block_of
+from helpers.model.layout import Layout, stride_zero
+from helpers.model.memory import layout_of
 from helpers.model.views import explain_view
 from helpers.model.watch import Call, Watch, raised_finding, require_callable, run_reader
 
@@ -55,20 +55,19 @@ class _Labels(Watch):
 
     def around(self, call: Call, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         source = args[0] if args and isinstance(args[0], torch.Tensor) else None
-        note = _Note(call, _layout(source))
+        note = _Note(call, None)
         self.notes.append(note)
+        with self.aside(call):
+            note.layout = layout_of(source)
         with record_function(f"{_LABEL}{len(self.notes) - 1}"):
             result = func(*args, **kwargs)
-        note.result = _layout(result)
-        if note.result is not None and note.layout is not None:
-            note.same = result is source
-            note.view = storage_key(result) == storage_key(source)
-            note.moved = result.device != source.device
+        with self.aside(call):
+            note.result = layout_of(result)
+            if note.result is not None and note.layout is not None:
+                note.same = result is source
+                note.view = storage_key(result) == storage_key(source)
+                note.moved = result.device != source.device
         return result
-
-
-def _layout(t: Any) -> Layout | None:
-    return Layout.of(t) if isinstance(t, torch.Tensor) and block_of(t) is not None else None
 
 
 def find_copies(fn: Callable, *args: Any) -> CopiesFinding:
@@ -95,7 +94,7 @@ def find_copies(fn: Callable, *args: Any) -> CopiesFinding:
         if (note.call.name in _RESHAPERS | _CONVERTERS | {"contiguous"}) and (note.same or note.view)
     )
     if error is None:
-        return copies_finding(fn, copies, kept)
+        return copies_finding(fn, copies, kept, labels.unjudged)
     try:
         return raised_finding(fn, error, CopiesFinding, copies=copies, kept=kept)
     finally:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from helpers.model.finding import Finding
+from helpers.model.layout import CHANNELS_LAST, stride_zero
 from helpers.model.views import REPEATS
-from helpers.model.watch import Call, name_of
+from helpers.model.watch import Call, name_of, with_unjudged
+
+# For each format with channels last, the order of the dimensions in memory, from the slowest to the fastest.
+PIXELS_FIRST = {str(f).removeprefix("torch."): order[::-1] for f, order in CHANNELS_LAST.items()}
 
 # Operators whose result is always a new tensor, though a view would be imaginable.
 ALWAYS = {
@@ -53,8 +57,13 @@ class Copy:
 
     @property
     def hidden(self) -> bool:
-        """Whether the reader's line would run without this copy had the layout, or the dtype, been another."""
-        return self.kind in ("reshape", "contiguous", "conversion", "inside")
+        """Whether nothing in the reader's line says that it copies: another layout would have spared it."""
+        return self.kind in ("reshape", "inside")
+
+    @property
+    def announced(self) -> bool:
+        """Whether the line names the layout or the dtype that it wants: it copies only where that is not there yet."""
+        return self.kind in ("contiguous", "conversion")
 
     def __str__(self) -> str:
         return f"{self.call.shown}{self.call.where} {self.nbytes:,} bytes, {self.kind}: {self.why}"
@@ -64,8 +73,9 @@ class Copy:
 class CopiesFinding(Finding):
     """Every copy that a function made, in order, and the calls that might have copied and did not.
 
-    `copies` holds all of them, the asked ones too; `nbytes` is what the hidden ones wrote. `kept` names the calls of
-    `contiguous`, `to` and `reshape` that returned the same tensor or a view.
+    `copies` holds all of them, the asked ones too. `nbytes` is what the hidden and the announced ones wrote: another
+    layout or dtype would have spared these. `kept` names the calls of `contiguous`, `to` and `reshape` that returned
+    the same tensor or a view.
     """
 
     copies: tuple[Copy, ...] = ()
@@ -73,24 +83,60 @@ class CopiesFinding(Finding):
     nbytes: int = 0
 
 
-def copies_finding(fn: Callable, copies: tuple[Copy, ...], kept: tuple[str, ...]) -> CopiesFinding:
-    hidden = [c for c in copies if c.hidden]
-    nbytes = sum(c.nbytes for c in hidden)
-    facts = {"hidden": len(hidden), "nbytes": nbytes, "always": sum(c.kind == "always" for c in copies)}
-    facts["asked"] = sum(c.kind == "asked" for c in copies)
-    if not hidden:
+def copies_finding(fn: Callable, copies: tuple[Copy, ...], kept: tuple[str, ...], unjudged: list[str]) -> CopiesFinding:
+    hidden, announced = [c for c in copies if c.hidden], [c for c in copies if c.announced]
+    spared = hidden + announced
+    nbytes = sum(c.nbytes for c in spared)
+    facts = {"hidden": len(hidden), "announced": len(announced), "nbytes": nbytes}
+    facts |= {kind: sum(c.kind == kind for c in copies) for kind in ("always", "asked")}
+    if not spared:
         others = [_count(kind, facts[kind]) for kind in ("always", "asked") if facts[kind]]
         besides = f", only {' and '.join(others)}" if others else ""
         named = f" (the largest: {_largest(copies)})" if others else ""
         stayed = f"; {kept[0]}" if kept else ""
-        text = f"{name_of(fn)} made no hidden copy{besides}{named}{stayed}."
+        text = with_unjudged(f"{name_of(fn)} made no hidden copy{besides}{named}{stayed}.", unjudged)
         return CopiesFinding(text=text, facts=facts, copies=copies, kept=kept)
-    # `contiguous` and `to` at least announce themselves, so others go first.
-    worst = max(hidden, key=lambda c: (c.kind in ("reshape", "inside"), c.nbytes))
-    text, remedy = _sentence(worst)
-    if len(hidden) > 1:
-        text = f"{text}; {name_of(fn)} made {len(hidden)} hidden copies in all, {nbytes:,} bytes"
-    return CopiesFinding(text=f"{text}.", remedy=remedy, facts=facts, copies=copies, kept=kept, nbytes=nbytes)
+    worst = max(hidden or announced, key=lambda c: c.nbytes)
+    text, remedy = _sentence(worst, copies[copies.index(worst) + 1 :])
+    if len(spared) > 1:
+        text = f"{text}; {name_of(fn)} made {_counts(len(hidden), len(announced))}, {nbytes:,} bytes in all"
+    text = with_unjudged(f"{text}.", unjudged)
+    return CopiesFinding(text=text, remedy=remedy, facts=facts, copies=copies, kept=kept, nbytes=nbytes)
+
+
+def _counts(hidden: int, announced: int) -> str:
+    """Return, for example, `2 hidden copies` or `1 hidden copy and 1 that a line announces`."""
+    quiet = "1 hidden copy" if hidden == 1 else f"{hidden} hidden copies"
+    if not announced:
+        return quiet
+    if not hidden:
+        return f"{announced} copies that its lines announce"
+    return f"{quiet} and {announced} that {'a line announces' if announced == 1 else 'its lines announce'}"
+
+
+def _lost_format(copy: Copy, lost: str, later: Sequence[Copy]) -> tuple[str, str]:
+    """A reshape of a tensor in the format `lost`: can its result have that format, and is it converted back?"""
+    call, order = copy.call, PIXELS_FIRST[lost]
+    start = (
+        f"{call.shown} copied {copy.nbytes:,} bytes into a new storage and the layout changed {lost} → contiguous"
+        f"{call.where}"
+    )
+    if len(copy.stride) != len(order):
+        return (
+            f"{start}; {lost} is a layout of {len(order)} dimensions, and the result has {len(copy.stride)}, so there "
+            "is nothing to convert back",
+            f"Accept this one copy. Where the order of the elements may differ, .permute{order} before it leaves "
+            "nothing to copy: it gives all channels of one pixel, then those of the next.",
+        )
+    if any(c.announced and c.source_stride == copy.stride and lost in c.formats[1] for c in later):
+        return (
+            f"{start}; the code converts it back to {lost}, which copies it a second time",
+            "One conversion back is right, so leave it. An operation that keeps the layout would save both copies.",
+        )
+    return (
+        f"{start}; downstream convolutions will convert again",
+        f"Convert back once, .contiguous(memory_format=torch.{lost}), or use an operation that keeps the layout.",
+    )
 
 
 def _count(kind: str, count: int) -> str:
@@ -110,14 +156,8 @@ def zero_strides(shape: tuple[int, ...], stride: tuple[int, ...]) -> list[int]:
     return [d for d, (n, s) in enumerate(zip(shape, stride, strict=True)) if n > 1 and s == 0]
 
 
-def stride_zero(dims: list[int]) -> str:
-    """Return `dimension 2 has stride 0` or `dimensions 0 and 2 have stride 0`."""
-    named = " and ".join(map(str, dims))
-    return f"dimension {named} has stride 0" if len(dims) == 1 else f"dimensions {named} have stride 0"
-
-
-def _sentence(copy: Copy) -> tuple[str, str]:
-    """Return what one hidden copy did and why, and what to do about it."""
+def _sentence(copy: Copy, later: Sequence[Copy]) -> tuple[str, str]:
+    """Return what one copy did and why, and what to do about it. `later` are the copies after it."""
     call, nbytes = copy.call, f"{copy.nbytes:,} bytes"
     zero = zero_strides(copy.source_shape, copy.source_stride)
     before, after = copy.formats
@@ -131,12 +171,7 @@ def _sentence(copy: Copy) -> tuple[str, str]:
         )
     lost = [f for f in before if f.startswith("channels_last") and f not in after]
     if copy.kind == "reshape" and lost and "contiguous" not in before:
-        return (
-            f"{call.shown} copied {nbytes} into a new storage and the layout changed {lost[0]} → contiguous"
-            f"{call.where}; downstream convolutions will convert again",
-            f"Convert back once, .contiguous(memory_format=torch.{lost[0]}), or use an operation that "
-            "keeps the layout.",
-        )
+        return _lost_format(copy, lost[0], later)
     if copy.kind == "inside":
         return (
             f"{call.shown} copied {nbytes} inside{call.where}: {copy.why}",

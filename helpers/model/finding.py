@@ -7,6 +7,7 @@ behind it. The same numbers stand in its fields, so that code can use them too.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -32,12 +33,15 @@ class Finding:
 
     `text` is one plain sentence: the cause, with its numbers. `remedy` is what to do about it,
     or empty. `facts` holds the numbers by name. As the last line of a cell it shows the text and
-    the remedy.
+    the remedy. A text that starts with a plain word starts with a capital letter.
     """
 
     text: str
     remedy: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", sentence_case(self.text))
 
     def __str__(self) -> str:
         return f"{self.text}\n→ {self.remedy}" if self.remedy else self.text
@@ -74,9 +78,9 @@ def in_short(value: Any) -> str:
         if type(value) is not str:
             text = re.sub(r"\s*\n\s*", " ", text)
     except Exception:  # a broken repr must not hide the error that is being reported
-        return _kind(value)
+        return kind_of(value)
     if re.search(r" at 0x[0-9a-fA-F]+", text) and not isinstance(value, str):
-        return _kind(value)  # an address says nothing, and is another in every run
+        return kind_of(value)  # an address says nothing, and is another in every run
     return text if len(text) <= LONGEST_ECHO else text[: LONGEST_ECHO - 3] + "..."
 
 
@@ -90,9 +94,28 @@ def _tensor_in_short(t: torch.Tensor) -> str:
         return "a tensor"
 
 
-def _kind(value: Any) -> str:
-    name = type(value).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+# Names whose first sound is a vowel: `int`, `ndarray` (en-dee), but not `uint8` or `UserDict` (you).
+_VOWEL = re.compile(r"_*([aeio]|u(?!int|ni|se|ti|tf|fu)|nd[a-z]|mm|rn)", re.IGNORECASE)
+
+
+def kind_of(value: Any, adjective: str = "") -> str:
+    """Return what kind of thing came, as it stands in a sentence: "an int", "a dict", "an empty dict", "None"."""
+    if value is None:
+        return "None"
+    words = f"{adjective} {type(value).__name__}".strip()
+    return f"{'an' if _VOWEL.match(words) else 'a'} {words}"
+
+
+def sentence_case(text: str) -> str:
+    """Give a sentence that starts with a plain word a capital letter; a name or code keeps its own."""
+    first = text.split(" ", 1)[0]
+    return text[0].upper() + text[1:] if first.isalpha() and first.islower() else text
+
+
+def listed(things: Iterable[Any]) -> str:
+    """Return `0`, `0 and 1` or `0, 1 and 2`."""
+    *most, last = map(str, things)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _with_code(text: str) -> str:

@@ -11,7 +11,7 @@ the meta device) serves as well as any. Strides, offsets and slots count element
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, islice
@@ -22,7 +22,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from helpers.model.adapter import unwrapped
-from helpers.model.finding import HelperError, in_short
+from helpers.model.finding import HelperError, in_short, kind_of, listed
 from helpers.model.sums import count_sums, solve, span
 
 # The dimensions from the fastest to the slowest, for the formats that fix their number (c10/core/Contiguity.h).
@@ -236,6 +236,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def stride_zero(dims: Sequence[int]) -> str:
+    """Return `dimension 2 has stride 0` or `dimensions 0 and 2 have stride 0`."""
+    return f"dimension {dims[0]} has stride 0" if len(dims) == 1 else f"dimensions {listed(dims)} have stride 0"
+
+
 def whole_number(value: object, noun: str, place: str = "", wanted: str = "a whole number") -> int:
     """Return `value` as an int, or raise HelperError: "an index is a whole number, but 1.5 came for dimension 0"."""
     try:
@@ -243,9 +248,7 @@ def whole_number(value: object, noun: str, place: str = "", wanted: str = "a who
             raise TypeError
         return as_int(value)
     except (TypeError, ValueError):  # ValueError: a lazy parameter has no values yet
-        came = (
-            repr(value) if isinstance(value, (bool, float, complex, str, type(None))) else f"a {type(value).__name__}"
-        )
+        came = repr(value) if isinstance(value, (bool, float, complex, str, type(None))) else kind_of(value)
         raise HelperError(f"{noun} is {wanted}, but {came} came{place}") from None
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from helpers.model.adapter import plain_access
-from helpers.model.finding import Finding, HelperError
+from helpers.model.finding import Finding, HelperError, kind_of, listed, sentence_case
 from helpers.model.layout import Layout, plural
 from helpers.model.memory import Block, block_of, overlap, reached_nbytes
 from helpers.model.source import caller_arguments, pick
@@ -97,7 +97,7 @@ def refuses(written: Block, read: Block | None = None) -> bool:
 
 def _block(t: torch.Tensor, role: str) -> Block:
     if not isinstance(t, torch.Tensor):
-        raise HelperError(f"explain_overlap takes two tensors, and a {type(t).__name__} came as `{role}`")
+        raise HelperError(f"explain_overlap takes two tensors, and {kind_of(t)} came as `{role}`")
     Layout.of(t)  # says in one sentence why a sparse, nested or packed tensor has no slots
     block = block_of(t)
     if block is None:
@@ -117,8 +117,8 @@ def _internal(a: Block, name: str) -> OverlapFinding | None:
         return None
     counts = f"its {a.numel:,} elements are {plural(slots, 'slot')} of the storage"
     if a.zero_strides:
-        dims = " and ".join(f"dimension {d}" for d in a.zero_strides)
-        have = "has" if len(a.zero_strides) == 1 else "have"
+        one = len(a.zero_strides) == 1
+        dims, have = f"dimension{'s' * (not one)} {listed(a.zero_strides)}", "has" if one else "have"
         text = (
             f"{dims} of {name} {have} stride 0: {counts}, so more than one element of the written-to tensor "
             "refers to a single memory location, and torch refuses to write in place"
@@ -226,4 +226,4 @@ def _facts(a: Block, b: Block | None) -> dict[str, object]:
 
 def _sentence(text: str) -> str:
     """Capitalize the first letter, unless it is code, and end with a full stop."""
-    return (text if text.startswith("`") else text[0].upper() + text[1:]) + "."
+    return f"{sentence_case(text)}."

@@ -15,8 +15,8 @@ import torch
 
 from helpers.model.adapter import base_of, plain_access
 from helpers.model.finding import Finding, HelperError
-from helpers.model.layout import Layout
-from helpers.model.memory import Block, Ranges, block_of, reached_nbytes
+from helpers.model.layout import Layout, plural, stride_zero
+from helpers.model.memory import Block, Ranges, block_of, left_out, nothing_held, reached_nbytes
 from helpers.model.owners import Walk, names_in
 from helpers.model.source import caller_frame, pick, place_of, reader_frame
 
@@ -101,8 +101,8 @@ def _tensor(t: torch.Tensor, block: Block, name: str, frame: FrameType | None) -
 def _resized(name: str, block: Block) -> tuple[str, str]:
     """A storage that is too small for its tensor, as sharded training leaves it."""
     return (
-        f"{name} has {_count(block)} but its storage was resized to {block.nbytes:,} bytes, and they need "
-        f"{block.end - block.start:,}: the values are gone, and reading them is an error",
+        f"{name} has {plural(block.numel, 'element')} but its storage was resized to {block.nbytes:,} bytes, and they "
+        f"need {block.end - block.start:,}: the values are gone, and reading them is an error",
         "Give it new memory, such as t.untyped_storage().resize_(…) and new values, before use.",
     )
 
@@ -122,11 +122,10 @@ def _small_part(name: str, share: _Share, nameless_base: bool) -> tuple[str, str
 
 def _repeated(name: str, block: Block) -> str:
     """A tensor whose indices read some slots several times, so that its storage is smaller than its elements."""
-    elements, dims = block.numel * block.itemsize, " and ".join(map(str, block.zero_strides))
-    because = f"dimension {dims} has" if len(block.zero_strides) == 1 else f"dimensions {dims} have"
-    because = f"{because} stride 0" if block.zero_strides else "its windows overlap"
+    elements = block.numel * block.itemsize
+    because = stride_zero(block.zero_strides) if block.zero_strides else "its windows overlap"
     return (
-        f"{name} has {_count(block)}, {elements:,} bytes if each had its own, but uses a storage of "
+        f"{name} has {plural(block.numel, 'element')}, {elements:,} bytes if each had its own, but uses a storage of "
         f"{block.nbytes:,} bytes, because {because}: holding or saving it costs {block.nbytes:,} bytes, and "
         f"contiguous() or clone() would write out {elements:,}"
     )
@@ -135,16 +134,16 @@ def _repeated(name: str, block: Block) -> str:
 def _container(obj: Any, root: str) -> StorageFinding:
     walk = Walk()
     try:
-        found = [
-            (h.name, block_of(h.thing), h.module) for h in walk.start(root, obj) if isinstance(h.thing, torch.Tensor)
-        ]
+        found = [(h.name, h.thing, h.module) for h in walk.start(root, obj) if isinstance(h.thing, torch.Tensor)]
     finally:
         walk.close()
     module = isinstance(obj, torch.nn.Module)
-    found = [(n, b, m) for n, b, m in found if b is not None and not (module and n.endswith(".grad"))]
+    found = [(n, t, m) for n, t, m in found if not (module and n.endswith(".grad"))]
+    skipped = {n: t for n, t, _ in found if block_of(t) is None}
+    found = [(n, block_of(t), m) for n, t, m in found if n not in skipped]
     if not found:
         raise HelperError(
-            f"explain_storage takes a tensor or something that holds tensors, and a {type(obj).__name__} came"
+            f"explain_storage takes a tensor or something that holds tensors, and {nothing_held(obj, skipped)}"
         )
     shares = _shares((n, b) for n, b, _ in found)
     numbers = _numbers(shares)
@@ -159,18 +158,19 @@ def _container(obj: Any, root: str) -> StorageFinding:
     if together:
         example = next(s for s in shares if len(s.names) > 1)
         once = f" (`{example.names[0]}` and `{example.names[1]}` lie on one storage, which is counted once)"
+    tensors, s = f"The {plural(len(found), 'tensor')} of {name}", "s" * (len(found) == 1)
     if used >= pinned:
-        tensors = f"{len(found):,} tensor{'s' * (len(found) != 1)}"
-        text = f"The {tensors} of {name} use all {pinned:,} bytes of {_storages(shares)}{once}"
-        return StorageFinding(text=f"{text}: nothing else is kept or saved.", facts=facts, **numbers)
+        text = f"{tensors} use{s} all {pinned:,} bytes of {plural(len(shares), 'storage')}{once}"
+        nothing = "nothing else is kept or saved" if not skipped else f"nothing else of {'it' if s else 'them'} is kept"
+        return StorageFinding(text=f"{text}: {nothing}{left_out(skipped)}.", facts=facts, **numbers)
     worst = max(shares, key=lambda s: s.nbytes - s.used)
     who = f"`{worst.names[0]}`" if len(worst.names) == 1 else f"`{worst.names[0]}` with {len(worst.names) - 1} more"
     text = (
-        f"The {len(found):,} tensor{'s' * (len(found) != 1)} of {name} use {used:,} bytes and keep {pinned:,} bytes "
-        f"alive in {_storages(shares)}{once}, {_times(pinned, used)} as much: {who} {_uses(worst)}"
+        f"{tensors} use{s} {used:,} bytes and keep{s} {pinned:,} bytes "
+        f"alive in {plural(len(shares), 'storage')}{once}, {_times(pinned, used)} as much: {who} {_uses(worst)}"
     )
     return StorageFinding(
-        text=text + ".",
+        text=f"{text}{left_out(skipped)}.",
         remedy="clone() each part before it is kept or saved: a clone has a storage of its own size.",
         facts=facts,
         keepers=_keepers(shares),
@@ -206,16 +206,8 @@ def _keepers(shares: list[_Share]) -> tuple[str, ...]:
 def _uses(share: _Share) -> str:
     where = ""
     if len(share.blocks) == 1:
-        where = f" (storage_offset {share.blocks[0].offset:,}, {_count(share.blocks[0])})"
+        where = f" (storage_offset {share.blocks[0].offset:,}, {plural(share.blocks[0].numel, 'element')})"
     return f"uses {share.used:,} of {share.nbytes:,} storage bytes{where}"
-
-
-def _count(block: Block) -> str:
-    return f"{block.numel:,} element" + "s" * (block.numel != 1)
-
-
-def _storages(shares: list[_Share]) -> str:
-    return "1 storage" if len(shares) == 1 else f"{len(shares):,} storages"
 
 
 def _times(whole: int, part: int) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from helpers.model.adapter import base_of, plain_access, storage_use_count
 from helpers.model.finding import Finding
-from helpers.model.memory import Block, Ranges
+from helpers.model.memory import Block, Ranges, left_out
 
 NAMELESS = "a tensor without a name here"
 
@@ -143,16 +143,25 @@ def _unseen(own: Met, others: list[Met]) -> int:
     return max(0, storage_use_count(own.thing) - known)
 
 
-def several_finding(own: list[Met], met: list[Met], name: str, t: Any) -> Sharers:
-    """Say what the entries of a container share with each other and with what lies outside it."""
+def several_finding(own: list[Met], met: list[Met], name: str, t: Any, skipped: dict[str, torch.Tensor]) -> Sharers:
+    """Say what the entries of a container share with each other and with what lies outside it.
+
+    `skipped` are its tensors without memory, by name.
+    """
+    found = _several(own, met, name, t)
+    if not skipped:
+        return found
+    text = f"{found.text.removesuffix('.')}{left_out(skipped)}."
+    return replace(found, text=text, facts=found.facts | {"skipped": len(skipped)})
+
+
+def _several(own: list[Met], met: list[Met], name: str, t: Any) -> Sharers:
     memory = Ranges(m.block for m in own)
     outside = [m for m in met if memory.find(m.block) is not None]
     count = sum(len(m.names) for m in own)
     first = _largest_group(own, memory)
     together = tuple(n for m in first for n in m.names)
-    what = {dict: "entries", list: "list entries", tuple: "tuple entries", deque: "deque entries"}.get(
-        type(t), "entries"
-    )
+    what = {list: "list entries", tuple: "tuple entries", deque: "deque entries"}.get(type(t), "entries")
     facts = {"entries": count, "together": len(together), "sharers": len(outside)}
     if (tied := _tied(own, first, outside, what, facts, together)) is not None:
         return tied
@@ -164,6 +173,8 @@ def several_finding(own: list[Met], met: list[Met], name: str, t: Any) -> Sharer
         names = " and ".join(f"`{n}`" for n in together[:3]) + (" and others" if len(together) > 3 else "")
         text = f"{len(together)} of {count} {what} share one memory: {names}."
         return Sharers(text=text, remedy="clone() the entries that shall differ.", facts=facts, together=together)
+    if count == 1:
+        return Sharers(text=f"The one {what.replace('entries', 'entry')} shares memory with nothing.", facts=facts)
     return Sharers(text=f"The {count} {what} share memory with nothing, not even with each other.", facts=facts)
 
 

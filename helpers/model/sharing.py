@@ -12,11 +12,10 @@ from itertools import chain
 from typing import Any
 
 import torch
-from torch.nn.parameter import is_lazy
 
-from helpers.model.finding import HelperError
+from helpers.model.finding import HelperError, in_short
 from helpers.model.layout import no_strides
-from helpers.model.memory import Ranges, array_base, memory_of
+from helpers.model.memory import Ranges, array_base, is_container, memory_of, nothing_held
 from helpers.model.owners import Held, Walk, living_tensors, names_in, repeated
 from helpers.model.retention import explain_storage  # noqa: F401  # the storage report is asked for beside this one
 from helpers.model.sharers import NAMELESS, Met, Sharers, several_finding, single_finding
@@ -29,29 +28,37 @@ def find_sharers(t: Any, among: Any = None) -> Sharers:
     `t` is a tensor or an array, or a list, dict, state_dict or module of them. `among` is where to look:
     a dict of names, a module, an optimizer, a list. By default every name that the calling code can use
     and, for what has no name, every tensor that Python's garbage collector knows.
-    Looking changes nothing and keeps nothing alive. Raises HelperError when `t` holds no tensor.
+    Tensors without strides, such as sparse ones, have no range of bytes to compare: among others they are left out.
+    Looking changes nothing and keeps nothing alive. Raises HelperError when nothing in `t`, or nothing in `among`,
+    has memory.
     """
     frame = caller_frame()
     texts = place_of(frame).arguments if frame else ()
     names = names_in(frame) if frame else {}
     name = next((n for n, thing in names.items() if thing is t), None) or pick(texts, 0, "").strip("`")
-    if isinstance(t, torch.Tensor) and is_lazy(t):
-        raise HelperError(f"find_sharers needs a tensor with memory, but {no_strides(t)}")
+    if isinstance(t, torch.Tensor) and memory_of(t) is None:
+        reason = no_strides(t) or "a tensor came that has no storage"
+        raise HelperError(f"find_sharers needs a tensor with memory, but {reason}")
     inner, walk = Walk(), Walk(without=t)
+    skipped: dict[str, torch.Tensor] = {}
     try:
-        own = list(_meet(chain(inner.start(name, t), repeated(name, t))))
+        own = list(_meet(chain(inner.start(name, t), repeated(name, t)), skipped))
         if not own:
-            came = type(t).__name__
-            raise HelperError(f"find_sharers takes a tensor or something that holds tensors, and a {came} came")
+            came = nothing_held(t, skipped)
+            raise HelperError(f"find_sharers takes a tensor or something that holds tensors, and {came}")
         if among is None:
             met = list(_meet(walk.names(names)))
             met += _nameless(met, own)
         else:
-            met = list(_meet(_walk_among(walk, among, pick(texts, 1, "among").strip("`"))))
+            passed: dict[str, torch.Tensor] = {}
+            met = list(_meet(_walk_among(walk, among, pick(texts, 1, "among").strip("`")), passed))
+            _require_place(among, met, passed)
         if len(own) == 1 and own[0].thing is t:
             name = next((m.names[0] for m in met if m.thing is t), name)
             return single_finding(own[0], met, name, everywhere=among is None)
-        return several_finding(own, met, name, t)
+        own_names = {id(m.thing): set(m.names) for m in own}
+        met = [m for m in met if not own_names.get(id(m.thing), set()).issuperset(m.names)]  # not the entry itself
+        return several_finding(own, met, name, t, skipped)
     finally:
         walk.close()
         inner.close()
@@ -64,8 +71,22 @@ def _walk_among(walk: Walk, among: Any, text: str) -> Iterator[Held]:
     return walk.start(text, among)
 
 
-def _meet(held: Iterable[Held]) -> Iterator[Met]:
-    """Put the names of one thing together, in the order in which things were first met."""
+def _require_place(among: Any, met: list[Met], skipped: dict[str, torch.Tensor]) -> None:
+    """Raise HelperError unless something with memory was met in `among`: otherwise nothing was looked at."""
+    if met:
+        return
+    named = skipped or is_container(among) or isinstance(among, torch.nn.Module)
+    came = nothing_held(among, skipped) if named else f"{in_short(among)} came"
+    raise HelperError(
+        f"among is where to look: a dict of names, a module, an optimizer or a list, with tensors or arrays, and {came}"
+    )
+
+
+def _meet(held: Iterable[Held], skipped: dict[str, torch.Tensor] | None = None) -> Iterator[Met]:
+    """Put the names of one thing together, in the order in which things were first met.
+
+    Tensors without memory go into `skipped`.
+    """
     met: dict[int, Met] = {}
     for one in held:
         if id(one.thing) in met:
@@ -74,6 +95,8 @@ def _meet(held: Iterable[Held]) -> Iterator[Met]:
         elif (block := memory_of(one.thing)) is not None:
             parameter = issubclass(type(one.thing), torch.nn.Parameter)
             met[id(one.thing)] = Met([one.name], one.thing, block, parameter)
+        elif skipped is not None and issubclass(type(one.thing), torch.Tensor):
+            skipped.setdefault(one.name, one.thing)
     yield from met.values()
 
 

@@ -9,7 +9,8 @@ is passed on as it came.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from helpers.model.finding import Finding, HelperError
+from helpers.model.finding import Finding, HelperError, kind_of
 from helpers.model.source import Place, pick, place_in_traceback, place_of, reader_frame
 
 # Names of Python's own methods, as a reader writes them.
@@ -78,17 +79,37 @@ class Call:
 
 
 class Watch(TorchFunctionMode):
-    """Passes every torch call of the reader's code through `around`, which subclasses fill in."""
+    """Passes every torch call of the reader's code through `around`, which subclasses fill in.
+
+    What a subclass looks at beside the call stands in `aside`: an error there is ours, and must not become one of the
+    reader's function. `unjudged` names the calls where it happened.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unjudged: list[str] = []
+
+    @contextmanager
+    def aside(self, call: Call | None) -> Iterator[None]:
+        """Keep an error of our own look at one call away from the reader's run."""
+        try:
+            yield
+        except Exception:  # whatever it is: the call itself goes on
+            shown = call.at if call is not None else "a call"
+            if shown not in self.unjudged:
+                self.unjudged.append(shown)
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        caller = sys._getframe(1)
-        frame = reader_frame(caller, READER)
         name = getattr(func, "__name__", "") or type(func).__name__
         if name == "__get__":  # an attribute: its name is that of the descriptor
             name = getattr(getattr(func, "__self__", None), "__name__", name)
-        direct = frame is not None and _wraps(caller, name) is frame
-        within = "" if frame else _module_of(caller)
-        call = Call(name, place_of(frame) if frame else None, len(args), direct, within)
+        call = Call(name, None, len(args))
+        with self.aside(call):
+            caller = sys._getframe(1)
+            frame = reader_frame(caller, READER)
+            direct = frame is not None and _wraps(caller, name) is frame
+            within = "" if frame else _module_of(caller)
+            call = Call(name, place_of(frame) if frame else None, len(args), direct, within)
         return self.around(call, func, args, kwargs or {})
 
     def around(self, call: Call, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -142,7 +163,7 @@ def require_callable(fn: Any, tool: str) -> None:
     """Raise HelperError unless `fn` can be called."""
     if callable(fn) and not isinstance(fn, type):
         return
-    came = "a class" if isinstance(fn, type) else f"a {type(fn).__name__}"
+    came = "a class" if isinstance(fn, type) else kind_of(fn)
     hint = f": give the function and its arguments, {tool}(f, x), not the result of a call" if came != "a class" else ""
     raise HelperError(f"{tool} takes a function to run, and {came} came{hint}")
 
@@ -171,6 +192,14 @@ def raised_finding(fn: Callable, error: BaseException, kind: type[Finding] = Fin
         facts={"error": type(error).__name__},
         **fields,
     )
+
+
+def with_unjudged(text: str, unjudged: list[str]) -> str:
+    """Add to a sentence that one of our own looks failed, so that it does not claim more than was seen."""
+    if not unjudged:
+        return text
+    more = f" and {len(unjudged) - 1} more calls" if len(unjudged) > 1 else ""
+    return f"{text.removesuffix('.')}; {unjudged[0]}{more} could not be judged."
 
 
 def tensors_in(values: Any) -> list[torch.Tensor]:

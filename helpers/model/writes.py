@@ -28,7 +28,7 @@ from helpers.model.adapter import (
 )
 from helpers.model.finding import Finding
 from helpers.model.layout import Layout
-from helpers.model.memory import block_of
+from helpers.model.memory import block_of, layout_of
 from helpers.model.source import reader_frame
 from helpers.model.watch import (
     READER,
@@ -39,6 +39,7 @@ from helpers.model.watch import (
     require_callable,
     run_reader,
     tensors_in,
+    with_unjudged,
 )
 from helpers.model.writewords import LITERAL, RESHAPERS, cause_of, indexing_remedy, why_reshape_copied
 
@@ -110,30 +111,36 @@ class _Recorder(Watch):
         self._unsure: set[int] = set()  # written by the running call, which did not say so by its name
 
     def around(self, call: Call, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
-        before = self.call, self._first, self._meant, self._given, self._one_dimension, self._unsure
         first = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        before = self.call, self._first, self._meant, self._given, self._one_dimension, self._unsure
         self.call, self._first = call, None if first is None else weakref.ref(first)
         # What library code, the backward pass or a batch norm write to temporaries on the way is not meant.
         self._meant = _is_write(call.name) or "out" in kwargs
-        self._given = not call.direct and call.place is not None and _called_through_nn()
-        self._one_dimension = call.name == "__getitem__" and len(args) > 1 and _is_one_dimension(args[1])
-        self._unsure, result = set(), None
+        self._given = self._one_dimension = False
+        self._unsure, result, layout = set(), None, None
+        with self.aside(call):
+            self._given = not call.direct and call.place is not None and _called_through_nn()
+            self._one_dimension = call.name == "__getitem__" and len(args) > 1 and _is_one_dimension(args[1])
+            layout = layout_of(first) if call.name in RESHAPERS else None
+            for t in tensors_in(args) if call.name in _ESCAPES else ():
+                self._escape(t)
         try:
-            if call.name in _ESCAPES:
-                for t in tensors_in(args):
-                    self._escape(t)
-            layout = Layout.of(first) if call.name in RESHAPERS and first is not None else None
             result = func(*args, **kwargs)
-            if (
-                layout is not None
-                and (known := self.temporaries.get(storage_key(result)))
-                and known.origin.call is call
-            ):
-                known.origin.cause = why_reshape_copied(call, layout, tuple(result.shape))
+            with self.aside(call):
+                self._explain_reshape(call, layout, result)
             return result
         finally:
-            self._drop_unsure(call, result)
+            with self.aside(call):
+                self._drop_unsure(call, result)
             self.call, self._first, self._meant, self._given, self._one_dimension, self._unsure = before
+
+    def _explain_reshape(self, call: Call, layout: Layout | None, result: Any) -> None:
+        """Say why a reshape copied, where it did and where both sides have strides."""
+        if layout is None or layout_of(result) is None:
+            return
+        known = self.temporaries.get(storage_key(result))
+        if known is not None and known.origin.call is call:
+            known.origin.cause = why_reshape_copied(call, layout, tuple(result.shape))
 
     def _drop_unsure(self, call: Call, result: Any) -> None:
         """Forget the writes of a call that does not return what it wrote: `batch_norm` and its running statistics."""
@@ -203,7 +210,8 @@ class _Operators(dispatch_mode()):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        self._recorder.operator(func, args, kwargs or {}, result)
+        with self._recorder.aside(self._recorder.call):
+            self._recorder.operator(func, args, kwargs or {}, result)
         return result
 
 
@@ -249,10 +257,10 @@ def find_lost_writes(fn: Callable, *args: Any) -> WritesFinding:
     gc.collect()  # a temporary in a cycle of references is as lost as any
     gone = [t for t in recorder.temporaries.values() if t.pending and not t.escaped and t.reference.expired()]
     del result
-    return _finding(fn, gone)
+    return _finding(fn, gone, recorder.unjudged)
 
 
-def _finding(fn: Callable, gone: list[_Temporary]) -> WritesFinding:
+def _finding(fn: Callable, gone: list[_Temporary], unjudged: list[str]) -> WritesFinding:
     grouped: dict[Any, tuple[LostWrite, str]] = {}
     for temporary in gone:
         write = temporary.pending[-1]
@@ -262,15 +270,15 @@ def _finding(fn: Callable, gone: list[_Temporary]) -> WritesFinding:
     lost = tuple(write for write, _ in grouped.values())
     facts = {"lost": sum(w.times for w in lost)}
     if not lost:
-        return WritesFinding(
-            text=f"{name_of(fn)} lost no write: all that it wrote was read, returned or kept.", facts=facts
-        )
+        text = f"{name_of(fn)} lost no write: all that it wrote was read, returned or kept."
+        return WritesFinding(text=with_unjudged(text, unjudged), facts=facts)
     first, remedy = next(iter(grouped.values()))
     facts |= {"version": first.version, "touched": first.touched}
     others = f"; {len(lost) - 1} more lines lose a write in this way" if len(lost) > 1 else ""
     if len(lost) == 2:
         others = f"; so does the write {lost[1].write.at}"
-    return WritesFinding(text=f"{_sentence(first)}{others}.", remedy=remedy, facts=facts, lost=lost)
+    text = with_unjudged(f"{_sentence(first)}{others}.", unjudged)
+    return WritesFinding(text=text, remedy=remedy, facts=facts, lost=lost)
 
 
 def _remedy(origin: _Origin, write: LostWrite) -> str:

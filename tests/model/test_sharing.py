@@ -230,7 +230,7 @@ def test_huge_containers_end():
 
 
 def test_nothing_to_look_at_is_one_sentence():
-    for nothing in ([], {}, 3, "x", nn.ReLU(), torch.eye(2).to_sparse()):
+    for nothing in ([], {}, 3, "x", nn.ReLU(), [torch.eye(2).to_sparse()]):
         with pytest.raises(HelperError, match="find_sharers takes a tensor"):
             find_sharers(nothing)
         with pytest.raises(HelperError):

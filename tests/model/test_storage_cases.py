@@ -491,7 +491,10 @@ def test_reshape_of_a_channels_last_activation_loses_the_layout():
 
 def test_flatten_before_the_head_loses_channels_last():
     x = torch.zeros(2, 4, 3, 3).to(memory_format=torch.channels_last)
-    says(find_copies(lambda: x.flatten(1)), "`flatten` copied 288 bytes", "channels_last → contiguous")
+    found = find_copies(lambda: x.flatten(1))
+    says(found, "`flatten` copied 288 bytes", "channels_last → contiguous", "nothing to convert back")
+    assert "contiguous(memory_format" not in found.remedy, "a result of two dimensions has no channels_last"
+    assert find_copies(lambda: x.permute(0, 2, 3, 1).flatten(1)).nbytes == 0, "the remedy copies nothing"
 
 
 def test_unflatten_of_a_permuted_tensor_copies():
@@ -515,5 +518,5 @@ def test_a_loop_that_converts_in_every_step_is_told():
     says(
         found,
         "`x.float()` (line 2 of loop()) copied 40 bytes: float64 became float32",
-        "3 hidden copies in all, 120 bytes",
+        "3 copies that its lines announce, 120 bytes in all",
     )

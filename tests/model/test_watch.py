@@ -180,7 +180,7 @@ def test_matmul_takes_a_transposed_operand_without_a_copy():
     a, b = torch.ones(8, 4), torch.ones(6, 4)
     found = find_copies(lambda: a @ b.t())
     assert found.copies == ()
-    assert found.text == "the lambda made no hidden copy."
+    assert found.text == "The lambda made no hidden copy."
     assert [c.kind for c in find_copies(lambda: a[:, ::2] @ b[:, ::2].t()).copies] == ["inside", "inside"]
 
 
@@ -337,7 +337,7 @@ def test_a_loop_is_counted_and_several_lines_are_told():
 
 
 def test_no_error_is_a_sentence():
-    assert explain_error(lambda: torch.ones(3)).text == "the lambda raised no error."
+    assert explain_error(lambda: torch.ones(3)).text == "The lambda raised no error."
 
 
 def test_plain_python_errors_are_told_apart():

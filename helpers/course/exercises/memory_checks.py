@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from helpers.model.copies import find_copies
-from helpers.model.finding import in_short
+from helpers.model.finding import in_short, kind_of
 
 from ..quiz import Outcome, right, wrong
 
@@ -150,7 +150,7 @@ def snapshot(answer: Callable) -> Outcome:
         if not torch.equal(model.state_dict()[name], tensor):
             return wrong(f"Your function changes the model: {name!r} is different after it.")
         if not isinstance(taken[name], torch.Tensor):
-            return wrong(f"The value of {name!r} is a {type(taken[name]).__name__}; a tensor is wanted.")
+            return wrong(f"The value of {name!r} is {kind_of(taken[name])}; a tensor is wanted.")
         if not torch.equal(taken[name], tensor):
             return wrong(f"{name!r} in your snapshot does not have the numbers that the model has.")
     with torch.no_grad():
