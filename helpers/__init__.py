@@ -11,11 +11,16 @@ from helpers.course.environment import report_environment
 from helpers.course.quiz import check, predict, show_progress
 from helpers.course.session import begin, on_cuda
 from helpers.draw.charts import draw_cost, draw_lines
+from helpers.draw.graph import draw_graph
 from helpers.draw.map import draw_map
 from helpers.draw.storage import draw_layout, draw_storage
+from helpers.explore.backward import explore_backward
 from helpers.explore.layout import explore_layout
+from helpers.model.autograd.graph import Graph
 from helpers.model.copies import find_copies
-from helpers.model.errors import explain_error
+from helpers.model.errors.explain import explain_error
+from helpers.model.functions.check import check_function
+from helpers.model.gradients.explain import explain_grad
 from helpers.model.layout import Layout
 from helpers.model.overlap import explain_overlap
 from helpers.model.sharing import explain_storage, find_sharers
@@ -23,19 +28,24 @@ from helpers.model.views import explain_view
 from helpers.model.writes import find_lost_writes
 
 __all__ = [
+    "Graph",
     "Layout",
     "begin",
     "check",
+    "check_function",
     "draw_cost",
+    "draw_graph",
     "draw_layout",
     "draw_lines",
     "draw_map",
     "draw_storage",
     "drill",
     "explain_error",
+    "explain_grad",
     "explain_overlap",
     "explain_storage",
     "explain_view",
+    "explore_backward",
     "explore_layout",
     "find_copies",
     "find_lost_writes",

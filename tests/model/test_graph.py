@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.checkpoint import checkpoint
 
+from helpers.model.autograd.graph import Graph
 from helpers.model.finding import HelperError
-from helpers.model.graph import Graph
 
 
 def names(graph: Graph) -> list[str]:

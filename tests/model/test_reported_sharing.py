@@ -15,7 +15,7 @@ from helpers.course.same import same
 from helpers.draw.storage import draw_storage
 from helpers.explore.layout import explore_layout
 from helpers.model.copies import find_copies
-from helpers.model.errors import explain_error
+from helpers.model.errors.explain import explain_error
 from helpers.model.finding import HelperError, in_short
 from helpers.model.layout import Layout
 from helpers.model.overlap import explain_overlap

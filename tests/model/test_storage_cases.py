@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from helpers.model.copies import find_copies
-from helpers.model.errors import explain_error
+from helpers.model.errors.explain import explain_error
 from helpers.model.overlap import explain_overlap
 from helpers.model.sharing import explain_storage, find_sharers
 from helpers.model.writes import find_lost_writes

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from helpers.model.copies import find_copies
-from helpers.model.errors import explain_error
+from helpers.model.errors.explain import explain_error
 from helpers.model.finding import HelperError
 from helpers.model.writes import find_lost_writes
 

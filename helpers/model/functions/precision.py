@@ -76,7 +76,7 @@ def precise(subject: Subject, trial: Trial) -> FunctionFinding:
         )
     found = probe_backward(subject, double) or judge(subject, double)
     passed = found.verdict == "passes"
-    said = found.text.removeprefix(f"{subject.name} passes: ")
+    said = found.text.partition(" passes: ")[2] if passed else found.text
     text = f"{_capital(before)}; {how} {said.replace('The ', 'the ', 1) if said.startswith('The ') else said}"
     fields = {**vars(found), "text": text}
     if passed:

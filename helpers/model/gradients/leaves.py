@@ -6,10 +6,10 @@ from __future__ import annotations
 import torch
 
 from helpers.model.adapter import leaf_variable
-from helpers.model.cuts import find_cut, find_first_cut
-from helpers.model.lineage import Record
-from helpers.model.names import Names
-from helpers.model.reasons import Reason, attribute
+from helpers.model.autograd.names import Names
+from helpers.model.gradients.cuts import find_cut, find_first_cut
+from helpers.model.gradients.reasons import Reason, attribute
+from helpers.model.runs.record import Record
 
 
 def not_required(t: torch.Tensor, name: str) -> Reason | None:

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from helpers.model.adapter import leaf_variable
-from helpers.model.graph import Graph, Live
-from helpers.model.reasons import Reason, listed
+from helpers.model.autograd.graph import Graph
+from helpers.model.autograd.reading import Live
+from helpers.model.gradients.reasons import Reason, listed
 
 
 def explain_module(module: torch.nn.Module, name: str, graph: Graph, live: Live) -> Reason:

@@ -13,16 +13,17 @@ from typing import Any
 import torch
 
 from helpers.model.adapter import leaf_variable, plain_access, storage_key
-from helpers.model.cuts import find_cut, find_cut_between
+from helpers.model.autograd.graph import Graph
+from helpers.model.autograd.names import Names
+from helpers.model.autograd.reading import Live, read_graph, without_graph
 from helpers.model.finding import Finding, HelperError, in_short
-from helpers.model.gradleaves import not_leaf, not_required
-from helpers.model.gradmodules import explain_module, explain_optimizer
-from helpers.model.gradvalues import explain_values
-from helpers.model.graph import Graph, Live, read_graph, without_graph
-from helpers.model.names import Names
-from helpers.model.programs import explain_program
-from helpers.model.reasons import Reason
-from helpers.model.run import Run
+from helpers.model.gradients.cuts import find_cut, find_cut_between
+from helpers.model.gradients.leaves import not_leaf, not_required
+from helpers.model.gradients.parameters import explain_module, explain_optimizer
+from helpers.model.gradients.programs import explain_program
+from helpers.model.gradients.reasons import Reason
+from helpers.model.gradients.values import explain_values
+from helpers.model.runs.run import Run
 from helpers.model.source import caller_arguments
 from helpers.model.watch import raised_finding, require_callable, run_reader
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from helpers.model.failure import Answer, Failure, explains
+from helpers.model.errors.failure import Answer, Failure, explains
 from helpers.model.layout import Layout
 from helpers.model.memory import block_of
 from helpers.model.overlap import OverlapFinding, overlap_finding

@@ -15,9 +15,10 @@ import torch
 from torch.autograd.graph import GradientEdge
 from torch.autograd.graph import Node as LiveNode
 
+from helpers.model.autograd.graph import Graph
+from helpers.model.autograd.names import Names
+from helpers.model.autograd.reading import read_graph
 from helpers.model.finding import HelperError
-from helpers.model.graph import Graph, read_graph
-from helpers.model.names import Names
 
 MOST_NODES = 20_000
 MOST_VALUES = 16  # of one gradient, that are kept

@@ -9,15 +9,16 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from helpers.model.adapter import forward_class, leaf_variable, plain_access, sequence_number, storage_key
-from helpers.model.cuts import find_cut
-from helpers.model.errors import explain_failure
+from helpers.model.autograd.graph import Graph
+from helpers.model.autograd.names import Names
+from helpers.model.autograd.reading import read_graph
+from helpers.model.errors.explain import explain_failure
 from helpers.model.finding import HelperError
-from helpers.model.gradleaves import reason_for_none
-from helpers.model.gradmodules import optimizer_mismatch
-from helpers.model.graph import Graph, read_graph
-from helpers.model.names import Names
-from helpers.model.reasons import Reason, listed
-from helpers.model.run import Run
+from helpers.model.gradients.cuts import find_cut
+from helpers.model.gradients.leaves import reason_for_none
+from helpers.model.gradients.parameters import optimizer_mismatch
+from helpers.model.gradients.reasons import Reason, listed
+from helpers.model.runs.run import Run
 from helpers.model.watch import Call, name_of, require_callable, run_reader
 
 

@@ -9,7 +9,7 @@ import textwrap
 
 import torch
 
-from helpers.model.failure import Answer, Failure, explains
+from helpers.model.errors.failure import Answer, Failure, explains
 from helpers.model.watch import tensors_in
 
 

@@ -11,9 +11,9 @@ import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from helpers.model.adapter import plain_access
-from helpers.model.failure import Failure
-from helpers.model.lineage import Recorder
+from helpers.model.errors.failure import Failure
 from helpers.model.owners import names_in
+from helpers.model.runs.record import Recorder
 from helpers.model.source import reader_frame
 from helpers.model.watch import READER, Call
 

@@ -50,12 +50,13 @@ class Names:
         return self._results.get(node, [])
 
     def of_storage(self, key: int, t: torch.Tensor) -> str:
-        """Return the name of a tensor that lies on this storage: of the same layout if there is one."""
+        """Return the name of a tensor on this storage: one with the same elements, or a larger one as `name[…]`."""
         named = self._storages.get(key, ())
+        place = (t.numel(), t.storage_offset())
         for name, other in named:
-            if (other.shape, other.stride(), other.storage_offset()) == (t.shape, t.stride(), t.storage_offset()):
+            if (other.numel(), other.storage_offset()) == place:
                 return name
-        return named[0][0] if named else ""
+        return f"{named[0][0]}[…]" if named else ""
 
     def clear(self) -> None:
         """Let go of every tensor."""

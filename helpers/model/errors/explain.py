@@ -2,7 +2,7 @@
 
 The function runs with every torch call watched. When one raises, its live arguments are at hand: their
 shapes, strides and storages say why, where torch's message only says that. Each kind of message has one
-small explainer in a table (`helpers/model/failure.py`); later chapters add theirs with `@explains`.
+small explainer in a table (`helpers/model/errors/failure.py`); later chapters add theirs with `@explains`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import helpers.model.autograd_errors
-import helpers.model.autograd_messages
-import helpers.model.explainers  # noqa: F401  # these three fill the table
-from helpers.model.failure import EXPLAINERS, Answer, Failure
+import helpers.model.errors.backward
+import helpers.model.errors.rules
+import helpers.model.errors.storage  # noqa: F401  # these three fill the table
+from helpers.model.errors.failure import EXPLAINERS, Answer, Failure
 from helpers.model.finding import Finding
-from helpers.model.run import Run
+from helpers.model.runs.run import Run
 from helpers.model.source import Place, place_in_traceback
 from helpers.model.watch import READER, Call, NotRunError, first_line, name_of, require_callable, run_reader
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import torch
 
+from helpers.model.autograd.flow import Flow, Gradient
+from helpers.model.autograd.graph import Graph, Node
 from helpers.model.finding import HelperError
-from helpers.model.flow import Flow, Gradient
-from helpers.model.graph import Graph, Node
-from helpers.model.reasons import Reason, attribute
+from helpers.model.gradients.reasons import Reason, attribute
 
 # Why an operator can turn every gradient into zero, by the start of its node's name.
 _ZERO = {

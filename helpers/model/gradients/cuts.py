@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from helpers.model.lineage import EXITS, Event, Record
+from helpers.model.runs.record import EXITS, Event, Record
 
 
 @dataclass(frozen=True)

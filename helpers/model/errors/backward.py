@@ -8,14 +8,15 @@ from typing import Any
 import torch
 
 from helpers.model.adapter import leaf_variable
-from helpers.model.cuts import find_cut
-from helpers.model.failure import Answer, Failure, explains
+from helpers.model.autograd.graph import Graph, Node, SavedTensor
+from helpers.model.autograd.names import Names
+from helpers.model.autograd.reading import Live, read_graph
+from helpers.model.errors.failure import Answer, Failure, explains
 from helpers.model.finding import HelperError
-from helpers.model.graph import Graph, Live, Node, SavedTensor, read_graph
-from helpers.model.lineage import Event, Record
-from helpers.model.names import Names
+from helpers.model.gradients.cuts import find_cut
+from helpers.model.gradients.reasons import listed
 from helpers.model.owners import local_names
-from helpers.model.reasons import listed
+from helpers.model.runs.record import Event, Record
 from helpers.model.source import is_library
 from helpers.model.watch import tensors_in
 

@@ -1,0 +1,170 @@
+"""`explore_backward`: go through one backward run node by node, forward and back, with the gradients that pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from helpers.draw.drawing import Drawing
+from helpers.draw.graph import Progress, draw_progress
+from helpers.draw.sentences import counted
+from helpers.draw.svg import short_number
+from helpers.explore.panel import NO_VALUE, Buttons, Panel, Slider, View, control_number, still_picture
+from helpers.model.autograd.flow import Flow, Gradient, Step
+from helpers.model.autograd.graph import Node
+from helpers.model.finding import HelperError
+
+BACK, ON = "◀ step back", "step on ▶"
+MOST_DRAWN = 60  # nodes; of a larger graph, those near the one that runs are drawn
+MOST_SHOWN = 6  # values of a gradient
+
+
+def explore_backward(loss: torch.Tensor, *, model: torch.nn.Module | None = None) -> Panel:
+    """Step through `loss.backward()`: which node runs, which gradient arrives, what leaves, where it accumulates.
+
+    The gradients are those of torch's own engine, from one run that changes nothing of yours: `.grad`, hooks and
+    versions stay, and the saved tensors are kept. Hooks of yours on tensors run, and so does the backward of a custom
+    Function. `loss` has one element and a graph that was not freed; with `model`, leaves are named as in the model.
+    Raises HelperError otherwise, and for more than 20,000 nodes.
+    """
+    return Panel(BackwardExplorer(Flow.of(loss, model=model)))
+
+
+class BackwardExplorer:
+    """The state: a run that is over, and the number of the step that is shown; 0 is the moment before the first."""
+
+    title = "Step through backward"
+
+    def __init__(self, flow: Flow):
+        self.flow = flow
+        self.at = 0
+
+    def change(self, name: str, value: Any) -> None:
+        if name == "step":
+            self.at = max(0, min(control_number(value), len(self.flow.steps)))
+        elif name == "move" and value in (BACK, ON):
+            self.at = max(0, min(self.at + (1 if value == ON else -1), len(self.flow.steps)))
+        else:
+            raise HelperError(NO_VALUE)
+
+    def view(self) -> View:
+        last = len(self.flow.steps)
+        actions = [
+            Slider("step", "step", 0, last, self.at, f"{self.at} of {last}"),
+            Buttons("move", "", (BACK, ON)),
+        ]
+        sentence = self.sentence()
+        return View((), sentence, self.picture(sentence), actions, table=self.table(), note=self.note())
+
+    @property
+    def step(self) -> Step | None:
+        return self.flow.steps[self.at - 1] if self.at else None
+
+    def sentence(self) -> str:
+        """Say what happens at this step."""
+        nodes, step = self.flow.graph.nodes, self.step
+        if step is None:
+            root = nodes[self.flow.graph.roots[0].to]
+            return f"Before the first step: the gradient 1 is ready for {root.label}, the node that made the loss."
+        node = nodes[step.node]
+        came = _in_sentence(next((g for g in step.arrived if g is not None), None))
+        if node.kind == "leaf":
+            name = f"{node.names[0]}.grad" if node.names else "the .grad of a leaf without a name"
+            several = len(self.flow.graph.consumers[node.number]) > 1
+            return f"{node.name} adds {came} to {name}{', the sum of all that was sent here' if several else ''}."
+        gone = [_target(nodes, edge.to, g) for edge, g in zip(node.edges, step.left, strict=False) if edge is not None]
+        sends = " and ".join(gone) if gone else "nothing on"
+        return f"{node.name} runs: {came} arrived, and it sends {sends}."
+
+    def table(self) -> list[tuple[str, ...]]:
+        """List the gradients of this step: where from or where to, shape, values."""
+        nodes, step = self.flow.graph.nodes, self.step
+        if step is None:
+            return []
+        node = nodes[step.node]
+        rows = [("gradient", "shape", "values")]
+        for number, gradient in enumerate(step.arrived):
+            which = f" for output {number}" if len(step.arrived) > 1 else ""
+            rows.append((f"arrives{which}", *_cells(gradient)))
+        for edge, gradient in zip(node.edges, step.left, strict=False):
+            if edge is not None:
+                rows.append((f"leaves to {nodes[edge.to].label}", *_cells(gradient)))
+        return rows
+
+    def note(self) -> str:
+        """Say what became of the saved tensors of the nodes that have run."""
+        if self.step is None:
+            return ""
+        node = self.flow.graph.nodes[self.step.node]
+        if not node.saved:
+            return f"{node.name} saved no tensor." if node.kind != "leaf" else ""
+        names = ", ".join(saved.owner or saved.name for saved in node.saved)
+        return f"Used here: {counted(len(node.saved), 'saved tensor')} ({names}). loss.backward() frees them now."
+
+    def picture(self, sentence: str) -> Drawing:
+        """Draw the graph at this step; of a large graph, the part around the node that runs."""
+        steps = self.flow.steps[: self.at]
+        now = steps[-1].node if steps else None
+        sent = {
+            (step.node, edge.to): _shown(gradient, short=True)
+            for step in steps
+            for edge, gradient in zip(self.flow.graph.nodes[step.node].edges, step.left, strict=False)
+            if edge is not None and gradient is not None
+        }
+        progress = Progress(now, frozenset(step.node for step in steps[:-1]), sent)
+        return draw_progress(*self._near(progress), sentence)
+
+    def _near(self, progress: Progress):
+        graph = self.flow.graph
+        if len(graph.nodes) <= MOST_DRAWN:
+            return graph, progress
+        middle = progress.now if progress.now is not None else graph.roots[0].to
+        part, numbers = graph.around(middle, MOST_DRAWN // 3)
+        sent = {
+            (numbers[a], numbers[b]): word for (a, b), word in progress.sent.items() if a in numbers and b in numbers
+        }
+        done = frozenset(numbers[n] for n in progress.done if n in numbers)
+        return part, Progress(numbers.get(progress.now), done, sent, whole=False)
+
+    def still(self) -> tuple[str, str]:
+        """Show the graph, and every step in a line."""
+        lines = []
+        for number in range(1, len(self.flow.steps) + 1):
+            self.at = number
+            lines.append(f"{number}. {self.sentence()}")
+        self.at = 0
+        if len(lines) > 12:
+            lines = [*lines[:11], f"… and {len(lines) - 11} more steps."]
+        text = "\n".join(lines)
+        html, _ = still_picture(self.picture(self.sentence()), "")
+        listed = "".join(f"<div>{line}</div>" for line in lines)
+        return html + listed, text
+
+
+def _shown(gradient: Gradient | None, short: bool = False) -> str:
+    """Return a gradient in a few words: its number, its first values, or that it is undefined."""
+    if gradient is None:
+        return "no gradient"
+    most = 2 if short else MOST_SHOWN
+    values = [short_number(value) for value in gradient.values[:most]]
+    if gradient.shape == () and values:
+        return values[0]
+    size = 1
+    for n in gradient.shape:
+        size *= n
+    return f"[{', '.join(values)}{', …' if size > most else ''}]"
+
+
+def _in_sentence(gradient: Gradient | None) -> str:
+    """Return a gradient of up to three numbers as it is, a larger one by its shape."""
+    small = gradient is None or len(gradient.values) <= 3
+    return _shown(gradient) if small else f"a gradient of shape {gradient.shape}"
+
+
+def _cells(gradient: Gradient | None) -> tuple[str, str]:
+    return (str(gradient.shape), _shown(gradient)) if gradient else ("", "none: it counts as zeros")
+
+
+def _target(nodes: tuple[Node, ...], to: int, gradient: Gradient | None) -> str:
+    return f"{_in_sentence(gradient)} to {nodes[to].label}"
