@@ -13,11 +13,17 @@ endif
 export DEVICE CHAPTER TORCH LOCK
 
 .DEFAULT_GOAL := help
-.PHONY: setup lab test reset refresh lint bench help
-setup lab test reset refresh lint bench help:
+VERBS := setup lab test reset refresh lint bench help
+STRAY := $(filter-out $(VERBS),$(MAKECMDGOALS))
+.PHONY: $(VERBS) $(STRAY)
+# One word that is no verb: only the sentence about it, and no other verb is run.
+$(if $(STRAY),$(STRAY),$(VERBS)):
 ifeq ($(strip $(PYTHON)),)
 	@echo "The course needs Python 3.11, 3.12 or 3.13, and there is none on PATH: install one of them." >&2; exit 1
 else
 	@"$(PYTHON)" -c '' >/dev/null 2>&1 || { echo "PYTHON=$(PYTHON) does not run: name a Python 3.11, 3.12 or 3.13, or leave it out." >&2; exit 1; }
-	@"$(PYTHON)" tools/course.py $@ $(ARGS)
+	@"$(PYTHON)" tools/course.py $@ $(if $(STRAY),,$(ARGS))
+endif
+ifneq ($(STRAY),)
+$(filter $(VERBS),$(MAKECMDGOALS)): | $(STRAY)
 endif

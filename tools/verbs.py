@@ -15,12 +15,16 @@ from tools.installer import clean_environment
 from tools.say import Stop, how_to, say
 
 ROOT = Path(__file__).resolve().parent.parent
+DEVICES = ("auto", "cpu", "cuda")  # those that the tests know; tools/nbharness needs more than the standard library
 
 
 def run(verb: str, arguments: list[str]) -> int:
     """Run one verb and return the exit status; a failure is one sentence on standard error."""
     if verb not in VERBS:
-        print(f"There is no verb {verb!r}: `{how_to('help')}` lists those there are.", file=sys.stderr)
+        print(f"There is no verb {verb!r}: the verbs are {', '.join(VERBS)} and help.", file=sys.stderr)
+        return 2
+    if (surplus := _surplus(verb, arguments)) is not None:
+        print(surplus, file=sys.stderr)
         return 2
     try:
         return VERBS[verb](Environment(ROOT), arguments)
@@ -30,6 +34,18 @@ def run(verb: str, arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print(f"\nInterrupted; `{how_to(verb)}` goes on from here.", file=sys.stderr)
         return 130
+
+
+def _surplus(verb: str, arguments: list[str]) -> str | None:
+    """Say which arguments a verb does not take, or return None; `test`, `refresh` and `bench` hand theirs on."""
+    most, taken = {"setup": (0, "no argument"), "lint": (0, "no argument"), "reset": (1, "one chapter")}.get(
+        verb, (len(arguments), "")
+    )
+    if verb == "lab" and arguments != ["--prepare"]:
+        most, taken = 0, "no argument"
+    if len(arguments) <= most:
+        return None
+    return f"`{how_to(verb)}` takes {taken}, and {' '.join(arguments)} came: nothing was done."
 
 
 def _wish() -> Wish:
@@ -86,6 +102,8 @@ def _guarded(environment: Environment, action: Callable[[Path, Path], workbook.R
 
 def _test(environment: Environment, arguments: list[str]) -> int:
     device = os.environ.get("DEVICE", "").strip() or "auto"
+    if device not in DEVICES:
+        raise Stop(f"DEVICE is {device!r}; it can be {', '.join(DEVICES[:-1])} or {DEVICES[-1]}. Nothing was done.")
     return _python(_ready(environment), "-m", "pytest", f"--device={device}", *arguments)
 
 

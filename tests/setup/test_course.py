@@ -11,8 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tools import course, lab
+from tools import course, lab, verbs
 from tools.installer import REASONS, Pip, clean_environment
+from tools.nbharness.conditions import DEVICES
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "tools"
@@ -65,11 +66,50 @@ def run_course(*arguments: str) -> subprocess.CompletedProcess[str]:
     return run(sys.executable, str(TOOLS / "course.py"), *arguments)
 
 
-def test_help_lists_the_verbs_and_an_unknown_verb_points_to_it() -> None:
+LISTED = "the verbs are setup, lab, test, reset, refresh, lint, bench and help."
+
+
+def test_help_lists_the_verbs_and_so_does_the_sentence_about_an_unknown_one() -> None:
     assert run_course().stdout == run_course("help").stdout == course.HELP
     done = run_course("instal")
     assert done.returncode == 2
-    assert done.stderr == "There is no verb 'instal': `python tools/course.py help` lists those there are.\n"
+    assert done.stderr == f"There is no verb 'instal': {LISTED}\n"
+    assert all(f"make {verb} " in course.HELP for verb in (*verbs.VERBS, "help"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("reset", "00", "01"), "`python tools/course.py reset` takes one chapter, and 00 01 came: nothing was done."),
+        (("lab", "extra"), "`python tools/course.py lab` takes no argument, and extra came: nothing was done."),
+        (("lab", "--prepare", "x"), "takes no argument, and --prepare x came: nothing was done."),
+        (("setup", "x"), "`python tools/course.py setup` takes no argument, and x came: nothing was done."),
+        (("lint", "helpers"), "`python tools/course.py lint` takes no argument, and helpers came: nothing was done."),
+    ],
+)
+def test_an_argument_too_many_is_refused_before_anything_is_done(arguments, sentence, monkeypatch, capsys) -> None:
+    monkeypatch.delenv("MAKELEVEL", raising=False)
+    monkeypatch.setitem(verbs.VERBS, arguments[0], lambda *_: pytest.fail("the verb was run"))
+    assert verbs.run(arguments[0], list(arguments[1:])) == 2
+    said = capsys.readouterr().err
+    assert said.endswith(f"{sentence}\n")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [("reset", "00"), ("lab", "--prepare"), ("test", "-k", "x"), ("bench", "setup")])
+def test_the_arguments_that_a_verb_takes_reach_it(arguments, monkeypatch) -> None:
+    came = []
+    monkeypatch.setitem(verbs.VERBS, arguments[0], lambda _, given: came.append(given) or 0)
+    assert verbs.run(arguments[0], list(arguments[1:])) == 0
+    assert came == [list(arguments[1:])]
+
+
+@pytest.mark.parametrize("device", ["foo", "gpu", "cuda:0", "CPU"])
+def test_an_unknown_device_is_refused_before_the_tests_begin(device: str) -> None:
+    done = run(sys.executable, "tools/course.py", "test", DEVICE=device)
+    assert done.returncode == 1
+    assert done.stderr == f"DEVICE is {device!r}; it can be auto, cpu or cuda. Nothing was done.\n"
+    assert verbs.DEVICES == DEVICES, "the tests know the same"
 
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
@@ -79,6 +119,19 @@ needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make he
 def test_make_without_a_verb_is_help() -> None:
     done = run("make", "-s")
     assert done.stdout == course.HELP
+
+
+@needs_make
+@pytest.mark.parametrize(
+    ("words", "stray"),
+    [(["tset"], "tset"), (["lab", "extra"], "extra"), (["reset", "00", "01"], "00"), (["notebooks"], "notebooks")],
+)
+def test_a_word_that_is_no_verb_is_one_sentence_and_no_verb_is_run(words: list[str], stray: str) -> None:
+    done = run("make", *words)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+    assert done.returncode != 0
+    assert said == [f"There is no verb {stray!r}: {LISTED}"]
+    assert done.stdout == ""
 
 
 @needs_make
