@@ -1,7 +1,7 @@
 """Predictions before a cell runs, and exercises checked after.
 
 `predict` and `check` are what a notebook calls. Authors of chapters import `Prediction`,
-`Exercise`, `right`, `wrong` and `same` from here.
+`Exercise`, `right`, `wrong`, `same` and the readers of numbers and truth values from here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from helpers.course.checking import Verdict, check
 from helpers.course.prediction import predict
 from helpers.course.progress import show_progress
 from helpers.course.questions import Exercise, Outcome, Prediction, right, wrong
-from helpers.course.same import same
+from helpers.course.same import list_fault, number_of, numbers_of, same, truth_of
 
 __all__ = [
     "Exercise",
@@ -18,9 +18,13 @@ __all__ = [
     "Prediction",
     "Verdict",
     "check",
+    "list_fault",
+    "number_of",
+    "numbers_of",
     "predict",
     "right",
     "same",
     "show_progress",
+    "truth_of",
     "wrong",
 ]

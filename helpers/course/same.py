@@ -1,4 +1,4 @@
-"""Compare a reader's answer with the expected one, by meaning rather than by type."""
+"""Read a reader's answer, and compare it with the expected one: by meaning rather than by type."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from helpers.model.finding import in_short, kind_of
 from helpers.model.memory import memory_of
 
 
@@ -25,6 +26,51 @@ def same(expected: Any, answer: Any) -> bool:
         return _same(_plain(expected), _plain(answer), depth=0)
     except Exception:  # the reader's object may raise anything on being read: then it is not the answer
         return False
+
+
+def number_of(value: Any) -> int | float | None:
+    """Return the number that an answer means, or None: an int, a numpy scalar, a tensor of one element; never a bool.
+
+    A float without a fraction is a whole number: 2.0 means 2.
+    """
+    value = _single(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def truth_of(value: Any) -> bool | None:
+    """Return the truth value that an answer means, or None: a bool of Python, numpy or torch, or 0 or 1."""
+    value = _single(value)
+    return bool(value) if isinstance(value, (bool, int, float)) and value in (0, 1) else None
+
+
+def numbers_of(value: Any) -> tuple[int | float, ...] | None:
+    """Return the numbers of a list, a tuple, a tensor or an array, or None where an entry is no number."""
+    if isinstance(value, Iterator) or list_fault(value) is not None:
+        return None
+    found = tuple(map(number_of, _plain(value)))
+    return None if None in found else found
+
+
+def list_fault(value: Any, wanted: str = "a list of numbers") -> str | None:
+    """Say what is wrong with the container of an answer that should be a list or a tuple, or return None."""
+    if isinstance(value, (set, frozenset)):
+        return f"A set has no order, and {wanted} is wanted."
+    if isinstance(value, (list, tuple, range, Iterator)) or isinstance(_plain(value), list):
+        return None
+    return f"{in_short(value)} is {kind_of(value)}, and {wanted} is wanted."
+
+
+def _single(value: Any) -> Any:
+    """Return the one element of a tensor, an array or a numpy scalar; anything else as it is."""
+    try:
+        plain = _plain(value)
+    except Exception:  # the reader's object may raise anything on being read: then it is no number
+        return None
+    while plain is not value and isinstance(plain, list) and len(plain) == 1:
+        plain = plain[0]
+    return plain
 
 
 def _plain(value: Any) -> Any:

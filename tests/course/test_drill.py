@@ -125,8 +125,8 @@ def test_an_answer_is_read_however_it_is_written(truth, texts):
         (7, "4, 1", "the answer is one whole number; '4, 1' came"),
         (7, "x", "the answer is one whole number; 'x' came"),
         (True, "maybe", "the answer is yes or no; 'maybe' came"),
-        (True, None, "an answer is a number, a tuple, a bool or a text; NoneType came"),
-        (7, {}, "an answer is a number, a tuple, a bool or a text; dict came"),
+        (True, None, "an answer is a number, a tuple, a bool or a text; None came"),
+        (7, {}, "an answer is a number, a tuple, a bool or a text; a dict came"),
     ],
 )
 def test_nonsense_gets_a_sentence_and_does_not_count(truth, text, sentence):

@@ -5,6 +5,9 @@ WRONG = {
         ("slots = [2]", "number of the row"),
         ("slots = [4, 5, 6, 7]", "counted from 0"),
         ("slots = [0, 4, 8]", "last row of the grid"),
+        ("slots = [18, 19, 20, 21]", "numbers that the row finds"),
+        ("slots = x[2]", "numbers that the row finds"),
+        ('slots = "8 9 10 11"', "'8 9 10 11' is a str, and a list of numbers is wanted"),
     ],
     "ex-first-bad": [
         (
@@ -16,12 +19,14 @@ WRONG = {
             "def first_bad(losses):\n    return next((i for i, l in enumerate(losses) if l == float('nan')), None)",
             "isfinite",
         ),
+        ("def first_bad(losses):\n    return 'none'", "a whole number, or None is wanted"),
     ],
     "ex-which-layer": [
         ('layers = ["graph", "graph", "kernel"]', "Answer 1 .* block of memory"),
         ('layers = ["storage", "storage", "kernel"]', "Answer 2 .* graph's work"),
         ('layers = ["storage", "graph", "graph"]', "Answer 3 .* this backend"),
-        ('layers = ["storage", "graph", "dispatcher"]', "the parts are"),
+        ('layers = ["storage", "graph", "device"]', "the parts are"),
+        ('layers = ["dispatcher", "graph", "kernel"]', "Answer 1 .* block of memory"),
         ('layers = "storage"', "list of three words"),
     ],
 }

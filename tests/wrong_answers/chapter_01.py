@@ -5,6 +5,7 @@ WRONG = {
         ("answer = [0, 1, 2, 3, 4, 5]", "b is no copy"),
         ("answer = [0, 0, 0, 3, 4, 5]", "second row"),
         ("answer = [0, 1, 0, 3, 4, 5]", "Draw six slots"),
+        ("answer = {0, 1, 2}", "A set has no order"),
     ],
     "ex-slot": [
         (
@@ -19,6 +20,7 @@ WRONG = {
             "def slot(index, stride, storage_offset):\n    return storage_offset + sum(index) * sum(stride)",
             "each index by its own stride",
         ),
+        ("def slot(index, stride, storage_offset):\n    return [storage_offset]*2", "one whole number is wanted"),
     ],
     "ex-same-storage": [
         ("def same_storage(a, b):\n    return a.data_ptr() == b.data_ptr()", "compare the first elements"),
@@ -29,6 +31,10 @@ WRONG = {
             "def same_storage(a, b):\n    return a.untyped_storage().nbytes() == b.untyped_storage().nbytes()",
             "equal sizes",
         ),
+        (
+            "def same_storage(a, b):\n    root = lambda t: t if t._base is None else t._base\n    return root(a) is root(b)",
+            "no _base tells that",
+        ),
     ],
     "ex-strides": [
         (
@@ -37,6 +43,7 @@ WRONG = {
         ),
         ("def new_strides(shape):\n    return shape", "those are the sizes"),
         ("def new_strides(shape):\n    return torch.empty(shape).stride()[::-1]", "backwards"),
+        ("def new_strides(shape):\n    return set(torch.empty(shape).stride())", "A set has no order"),
     ],
     "ex-transposed": [
         (
@@ -62,6 +69,7 @@ WRONG = {
         ("size, stride, storage_offset = (3,), (-3,), 9", "torch.as_strided refuses this"),
         ("size, stride, storage_offset = (3,), (3,), 0", "is wanted"),
         ("size, stride, storage_offset = (3,), (3,), None", "number of slots"),
+        ("size, stride, storage_offset = 'three', (3,), 3", "The size is a tuple of one number"),
         ("size, stride, storage_offset = (3,), (5,), 3", "behind the end of the storage"),
     ],
     "ex-channels-last": [
@@ -83,6 +91,7 @@ WRONG = {
         ),
         ("def is_viewable(shape, stride, new_shape):\n    return True", "says True, and view raises there"),
         ("def is_viewable(shape, stride, new_shape):\n    return None", "True or False is wanted"),
+        ("def is_viewable(shape, stride, new_shape):\n    return 2", "True or False is wanted"),
     ],
     "ex-lost": [
         ("def clip_rows(rows, chosen):\n    rows[chosen].clamp_(min=0)", "rows has not changed"),
@@ -100,6 +109,12 @@ WRONG = {
         ),
         ("def flatten_pixels(images):\n    return images.permute(0, 2, 3, 1)", "The shape is"),
         ("def flatten_pixels(images):\n    return None", "a tensor is wanted"),
+        ("def flatten_pixels(images):\n    return images.permute(0, 2, 3, 1).view(2, -1)", "one row for each image"),
+        ("def flatten_pixels(images):\n    return images.permute(0, 2, 3, 1).view(2, 24)", "one row for each image"),
+        (
+            "def flatten_pixels(images):\n    return images.permute(0, 2, 3, 1).view(-1, 24)",
+            "one row for each image|raised RuntimeError",
+        ),
     ],
     "ex-overlap": [
         ('refused = ["c", "d"]', "every slot is read for its own write"),
@@ -137,6 +152,14 @@ WRONG = {
         (
             "def wasteful(tensors):\n    return {n for n, t in tensors.items() if t.untyped_storage().size() > 2 * t.numel()}",
             "bytes with elements",
+        ),
+        (
+            "def wasteful(tensors):\n    return {n for n, t in tensors.items() if t.untyped_storage().nbytes() > 2 * t.numel() * 4}",
+            "4 bytes for every element",
+        ),
+        (
+            "def wasteful(tensors):\n    return {n for n, t in tensors.items() if t.untyped_storage().nbytes() > 2 * t.numel() * 8}",
+            "8 bytes for every element",
         ),
     ],
 }

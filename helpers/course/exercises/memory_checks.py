@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from math import prod
 from typing import Any
 
 import torch
@@ -96,19 +97,25 @@ def clip_rows(answer: Callable) -> Outcome:
 
 
 def flatten_pixels(answer: Callable) -> Outcome:
-    images = torch.arange(48.0).view(2, 3, 2, 4).to(memory_format=torch.channels_last)
-    truth = images.permute(0, 2, 3, 1).reshape(2, -1)
-    given = answer(images)
-    if not isinstance(given, torch.Tensor):
-        return wrong(f"flatten_pixels returned {type(given).__name__}; a tensor is wanted.")
-    if given.shape != truth.shape:
-        return wrong(f"The shape is {tuple(given.shape)}, and {tuple(truth.shape)} is wanted.")
-    if torch.equal(given, images.flatten(1)):
-        return wrong("That is channel by channel, and it copies. Pixel by pixel: the channels of one pixel come first.")
-    if not torch.equal(given, truth):
-        return wrong("The numbers are in another order than pixel by pixel.")
-    if given.untyped_storage().data_ptr() != images.untyped_storage().data_ptr():
-        return wrong("The numbers are right, but they were copied. Permute, then use view: it never copies.")
+    for shape in [(2, 3, 2, 4), (3, 2, 4, 2), (5, 4, 3, 3)]:
+        images = torch.arange(float(prod(shape))).view(shape).to(memory_format=torch.channels_last)
+        truth = images.permute(0, 2, 3, 1).reshape(shape[0], -1)
+        given = answer(images)
+        if not isinstance(given, torch.Tensor):
+            return wrong(f"flatten_pixels returned {kind_of(given)}; a tensor is wanted.")
+        if given.shape != truth.shape:
+            return wrong(
+                f"The shape is {tuple(given.shape)} for images of shape {shape}, and {tuple(truth.shape)} is wanted: "
+                "one row for each image."
+            )
+        if torch.equal(given, images.flatten(1)):
+            return wrong(
+                "That is channel by channel, and it copies. Pixel by pixel: the channels of one pixel come first."
+            )
+        if not torch.equal(given, truth):
+            return wrong("The numbers are in another order than pixel by pixel.")
+        if given.untyped_storage().data_ptr() != images.untyped_storage().data_ptr():
+            return wrong("The numbers are right, but they were copied. Permute, then use view: it never copies.")
     return right("In channels_last memory is already in this order, so it costs nothing.")
 
 
@@ -175,14 +182,23 @@ def wasteful(answer: Callable) -> Outcome:
         "clone": big[0].clone(),
         "fifth": torch.zeros(10)[:2],
         "exactly_half": torch.zeros(10)[:5],
+        "int64_most": torch.zeros(10, dtype=torch.int64)[:9],
+        "int8_third": torch.zeros(12, dtype=torch.int8)[:4],
+        "float16_third": torch.zeros(12, dtype=torch.float16)[:4],
     }
     truth = {name for name, t in tensors.items() if t.untyped_storage().nbytes() > 2 * t.nbytes}
     given = answer(tensors)
     if isinstance(given, (str, dict)) or not isinstance(given, Iterable):
-        return wrong(f"wasteful returned {type(given).__name__}; a set of names is wanted.")
+        return wrong(f"wasteful returned {kind_of(given)}; a set of names is wanted.")
     given = set(given)
-    if given == {name for name, t in tensors.items() if t.untyped_storage().nbytes() > 2 * t.numel()}:
-        return wrong("You compare bytes with elements: nbytes() and size() of a storage count bytes, numel() does not.")
+    for size in (1, 2, 4, 8):
+        if given != {name for name, t in tensors.items() if t.untyped_storage().nbytes() > 2 * t.numel() * size}:
+            continue
+        if size == 1:
+            return wrong(
+                "You compare bytes with elements: nbytes() and size() of a storage count bytes, numel() does not."
+            )
+        return wrong(f"You count {size} bytes for every element. That depends on the dtype: ask element_size().")
     if missing := sorted(truth - given):
         t = tensors[missing[0]]
         return wrong(f"{missing[0]!r} is missing: {t.nbytes:,} bytes on a storage of {t.untyped_storage().nbytes():,}.")

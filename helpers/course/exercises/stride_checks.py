@@ -14,7 +14,7 @@ import torch
 
 from helpers.model.finding import in_short
 
-from ..quiz import Outcome, right, same, wrong
+from ..quiz import Outcome, list_fault, number_of, numbers_of, right, same, truth_of, wrong
 
 
 def write_through(answer: Any) -> Outcome:
@@ -26,6 +26,8 @@ def write_through(answer: Any) -> Outcome:
         return wrong("That is a before the write. b is no copy: b[1] = 0 writes into the storage that a reads.")
     if same([0, 0, 0, 3, 4, 5], answer):
         return wrong("Those are the slots of b[0]. Rows are counted from 0, so b[1] is the second row.")
+    if fault := list_fault(answer):
+        return wrong(fault)
     return wrong("Draw six slots. Row 0 of b is slots 0 to 2, row 1 is slots 3 to 5.")
 
 
@@ -44,6 +46,8 @@ def slot(answer: Callable) -> Outcome:
         if same(truth, given):
             continue
         call = f"slot({index}, {stride}, {offset}) gave {in_short(given)}"
+        if number_of(given) is None:
+            return wrong(f"{call}; one whole number is wanted.")
         if offset and same(truth - offset, given):
             return wrong(f"{call}: the storage offset is missing, torch reads slot {truth}.")
         return wrong(f"{call}, torch reads slot {truth}. Multiply each index by its own stride, then add all.")
@@ -57,16 +61,18 @@ def same_storage(answer: Callable) -> Outcome:
         (a, a.view(3, 4), True, "a tensor and its view."),
         (a, a[1:], True, "a tensor and its slice: do you compare the first elements?"),
         (a[:2], a[6:], True, "two slices that have no element in common, on one storage."),
+        (a, a[1:].detach(), True, "a tensor and a detached slice: they share the storage, and no _base tells that."),
+        (a, a.data, True, "a tensor and a.data: they share the storage, and no _base tells that."),
         (z, z.imag, True, "a complex tensor and its imaginary part, which have two dtypes."),
         (a, a.clone(), False, "a tensor and its clone: neither equal values nor equal sizes mean shared memory."),
         (a, torch.zeros(12, dtype=a.dtype), False, "two tensors made one by one."),
     ]
     for left, other, truth, name in pairs:
         given = answer(left, other)
-        if not (isinstance(given, (bool, int)) or type(given).__name__ in ("bool", "bool_", "Tensor")):
+        if (says := truth_of(given)) is None:
             return wrong(f"same_storage returned {in_short(given)}; True or False is wanted.")
-        if bool(given) != truth:
-            return wrong(f"It says {bool(given)} for {name}")
+        if says != truth:
+            return wrong(f"It says {says} for {name}")
     return right("You ask the block of memory, not the first element.")
 
 
@@ -76,6 +82,8 @@ def new_strides(answer: Callable) -> Outcome:
         if same(truth, given):
             continue
         call = f"new_strides({shape}) gave {in_short(given)}"
+        if fault := list_fault(given, "a tuple of strides"):
+            return wrong(f"{call}. {fault}")
         if len(shape) > 1 and same(tuple(reversed(truth)), given):
             return wrong(f"{call}: the right numbers backwards. The last dimension has stride 1.")
         if same(shape, given):
@@ -134,13 +142,16 @@ def expand(answer: Any) -> Outcome:
 def antidiagonal(answer: Any) -> Outcome:
     x = torch.arange(12).view(3, 4)
     truth = x.flip(1).diagonal().tolist()
-    if not isinstance(answer, (list, tuple)) or len(answer) != 3:
+    if list_fault(answer) or len(answer) != 3:
         return wrong("Three things are wanted: the size, the stride, and the storage offset.")
-    size, stride = ((part,) if isinstance(part, int) else part for part in answer[:2])
-    if not isinstance(answer[2], int):
-        return wrong(f"The storage offset is a number of slots, not {answer[2]!r}.")
+    size, stride = (numbers_of([part] if number_of(part) is not None else part) for part in answer[:2])
+    if size is None or stride is None:
+        name, given = ("size", answer[0]) if size is None else ("stride", answer[1])
+        return wrong(f"The {name} is a tuple of one number, such as (2,), and {in_short(given)} is none.")
+    if (offset := number_of(answer[2])) is None:
+        return wrong(f"The storage offset is a number of slots, not {in_short(answer[2])}.")
     try:
-        read = torch.as_strided(x, size, stride, answer[2]).tolist()
+        read = torch.as_strided(x, size, stride, offset).tolist()
     except (RuntimeError, TypeError) as error:
         if "out of bounds" in str(error):
             return wrong(
@@ -163,6 +174,8 @@ def channels_last_strides(answer: Callable) -> Outcome:
         if same(truth, given):
             continue
         call = f"For {shape} you gave {in_short(given)}"
+        if fault := list_fault(given, "a tuple of four strides"):
+            return wrong(f"{call}. {fault}")
         if same(torch.empty(shape).stride(), given):
             return wrong(f"{call}, the default order. In channels_last one step in C is one slot.")
         if same([truth[d] for d in (0, 2, 3, 1)], given):
@@ -186,13 +199,13 @@ def is_viewable(answer: Callable) -> Outcome:
         shape, stride = tuple(t.shape), t.stride()
         given = answer(shape, stride, new_shape)
         call = f"is_viewable({shape}, {stride}, {new_shape})"
-        if not isinstance(given, bool):
+        if (says := truth_of(given)) is None:
             return wrong(f"{call} returned {in_short(given)}; True or False is wanted.")
-        if given and not truth:
+        if says and not truth:
             return wrong(
                 f"{call} says True, and view raises there: a new dimension crosses a place where the step changes."
             )
-        if truth and not given:
+        if truth and not says:
             return wrong(f"{call} says False, and view works there: only the dimensions that are merged must fit.")
     return right(f"Your rule agrees with torch on {len(cases)} layouts.")
 
