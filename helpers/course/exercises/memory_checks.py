@@ -6,7 +6,6 @@ reader's function may raise: `check` catches that and names the input.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from math import prod
 from typing import Any
@@ -17,6 +16,7 @@ from helpers.model.copies import find_copies
 from helpers.model.finding import in_short, kind_of
 
 from ..quiz import Outcome, right, wrong
+from .letters import compare_letters
 
 
 def copying(answer: Any) -> Outcome:
@@ -36,7 +36,7 @@ def copying(answer: Any) -> Outcome:
         "d": "d copies: the two dimensions of m.T cannot merge.",
         "e": "e copies nothing: the new shape splits and merges only where the strides allow it.",
     }
-    return _compare_letters(answer, truth, why, "Measured, not guessed.")
+    return compare_letters(answer, truth, why, "Measured, not guessed.")
 
 
 def overlap(answer: Any) -> Outcome:
@@ -53,7 +53,7 @@ def overlap(answer: Any) -> Outcome:
         "c": "c reads slots 0 to 3 and writes slots 2 to 5: slots 2 and 3 are both, in different places.",
         "d": "In d every slot is read for its own write, so the order does not matter, and torch allows it.",
     }
-    return _compare_letters(answer, truth, why, "Only a partial overlap is refused.")
+    return compare_letters(answer, truth, why, "Only a partial overlap is refused.")
 
 
 def _refused(target: slice, source: slice) -> bool:
@@ -63,20 +63,6 @@ def _refused(target: slice, source: slice) -> bool:
     except RuntimeError:
         return True
     return False
-
-
-def _compare_letters(answer: Any, truth: set[str], why: dict[str, str], praise: str) -> Outcome:
-    """Compare a list of letters, read kindly: ["a", "b"], ("A",), "a, b", "a and b" and "ab" will do."""
-    parts = list(answer) if isinstance(answer, (list, tuple, set, frozenset)) else [answer]
-    if not all(isinstance(part, str) for part in parts):
-        return wrong('A list of letters is wanted, for example ["a", "b"].')
-    words = re.findall(r"\w+", " ".join(parts).lower().replace(" and ", " "))
-    letters = {letter for word in words for letter in word}
-    if unknown := sorted(letters - set(why)):
-        return wrong(f"There is no {in_short(unknown[0])}; the letters are {', '.join(why)}.")
-    if different := sorted(letters ^ truth):
-        return wrong(f"Not yet. {why[different[0]]}")
-    return right(praise)
 
 
 def clip_rows(answer: Callable) -> Outcome:
