@@ -16,6 +16,7 @@ from helpers.draw.layered import Line, Placement, Route, place
 from helpers.draw.svg import FREE, GRADIENT, SMALL_SIZE, group, picture, text_width
 from helpers.model.autograd.graph import Graph
 from helpers.model.autograd.modules import Box, boxes
+from helpers.model.autograd.reading import collector_paused
 from helpers.model.finding import HelperError
 
 MOST_BOXES, CUT_TO = 5_000, 1_000
@@ -48,7 +49,12 @@ def draw_graph(
         raise HelperError(
             f"{what} goes by the modules of a model, and no model came: draw_graph(loss, model=…, depth=1)"
         )
-    graph = loss if isinstance(loss, Graph) else Graph.of(loss, model=model)
+    with collector_paused():
+        graph = loss if isinstance(loss, Graph) else Graph.of(loss, model=model)
+        return _drawn(graph, depth, expand)
+
+
+def _drawn(graph: Graph, depth: int | None, expand: Sequence[str]) -> Drawing:
     found = boxes(graph, depth, expand)
     drawn = found if len(found) <= MOST_BOXES else found[:CUT_TO]
     left_out = sum(len(box.members) for box in found[len(drawn) :])
@@ -71,13 +77,15 @@ def draw_graph(
 class Progress(NamedTuple):
     """How far a backward run has come: the node that runs `now`, those that are `done`, and what was `sent`.
 
-    `sent` leads from (node, node) to the words for the gradient that went that way. `whole`: no part is left out.
+    `sent` leads from (node, node) to the words for the gradient that went that way. `part`: nodes above are left out,
+    and the gradient enters at the node `entry` only.
     """
 
     now: int | None
     done: frozenset[int]
     sent: dict[tuple[int, int], str]
-    whole: bool = True
+    part: bool = False
+    entry: int | None = None
 
 
 def draw_progress(graph: Graph, progress: Progress, sentence: str) -> Drawing:
@@ -88,6 +96,8 @@ def draw_progress(graph: Graph, progress: Progress, sentence: str) -> Drawing:
     for box in drawn:
         number = box.members[0]
         state = "now" if number == progress.now else "done" if number in progress.done else ""
+        if progress.now is None and number == graph.roots[0].to:
+            state = "next"
         cards.append(node_card(graph.nodes[number], ends[box.number], state))
     lines, labels = _lines(drawn, len(drawn), graph)
     ways = [(drawn[line.source].members[0], drawn[line.target].members[0]) for line in lines]
@@ -95,8 +105,9 @@ def draw_progress(graph: Graph, progress: Progress, sentence: str) -> Drawing:
     lines = [line._replace(labelled=bool(label)) for line, label in zip(lines, labels, strict=True)]
     sent = {number for number, way in enumerate(ways) if way in progress.sent}
     entries = _entries(graph, drawn)
-    if not progress.whole:
-        entries = dict.fromkeys(entries, "from nodes above")
+    if progress.part:
+        inner = {box: "from nodes above" for box in entries if drawn[box].members[0] != progress.entry}
+        entries |= inner
     placed = place([card[:2] for card in cards], lines, gaps=GAPS, marked=entries)
     return Drawing(_svg(cards, drawn, lines, labels, entries, placed, sentence, sent), sentence)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from html import escape
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ MOST_ENDS = 5  # that get room for a label each
 LONGEST_OWNER = 18
 # What every operator has and nothing follows from.
 _USUAL = {"alpha": 1, "beta": 1, "groups": 1, "transposed": False}
+_BOLD = f'font-size="{TITLE_SIZE}" font-weight="bold"'
 _SMALL, _TITLE = SMALL_SIZE * ADVANCE, TITLE_SIZE * ADVANCE
 _PLAIN = f'rx="5" fill="{STORAGE}" stroke="{HATCH}"'
 _LEAF = f'rx="13" fill="{VIEW}" stroke="#5e95bd"'
@@ -43,6 +45,7 @@ _CHIPS = {
     "recomputed": f'fill="none" stroke="{SAVED}" stroke-width="1.5"',
 }
 
+_MARKS = {"now": "▶ ", "done": "✓ "}  # before the name, of a node in a backward run
 _STATES = {"alive": "saved", "freed": "freed", "changed": "! changed", "packed": "packed", "recomputed": "recomputed"}
 
 
@@ -62,15 +65,17 @@ def boxed(parts: list[str]) -> str:
 def node_card(node: Node, ends: int = 0, state: str = "") -> Card:
     """Draw one node: its name, the reader's names and the shape, settings, context, hooks, and what it saved.
 
-    Wide enough for so many ends of edges with a label. `state` is that of a backward run: "now", "done" or "".
+    Wide enough for so many ends of edges with a label. `state` is that of a backward run: "now", "done", "next" or "".
     """
     lines = _lines(node)
     chips = [_chip(saved) for saved in node.saved]
     outline = _SECOND if node.order > 1 else _LEAF if node.kind == "leaf" else _PLAIN
     room = 2 * (min(ends, MOST_ENDS) - 1) * WIDE_STEP if ends > 1 else 0
-    title = {"now": f"▶ {node.name}", "done": f"✓ {node.name}"}.get(state, node.name)
+    title = _MARKS.get(state, "") + node.name
     if state == "now":
-        outline = f'rx="{13 if node.kind == "leaf" else 5}" fill="{FOCUS}" stroke="{INK}" stroke-width="2"'
+        outline = f'rx="{13 if node.kind == "leaf" else 5}" fill="{FOCUS}" stroke="{INK}" stroke-width="2" data-now="1"'
+    if state == "next":
+        outline += ' data-now="1"'
     return _card(title, lines, chips, outline, inner=node.kind, least=room)
 
 
@@ -93,8 +98,8 @@ def flat_cards(groups: Sequence[Box], graph: Graph) -> list[Card]:
         bold = f'font-size="{FLAT_SIZE}" font-weight="bold"'
         parts = [
             f'<rect width="{width}" height="{FLAT}" {_PLAIN}/>',
-            f'<text x="{PAD}" y="14" {bold} text-anchor="start">{escape(title, False)}</text>',
-            f'<text x="{text_at}" y="14" text-anchor="start">{escape(text, False)}</text>',
+            f'<text x="{PAD}" y="14" {bold} text-anchor="start">{_xml(title)}</text>',
+            f'<text x="{text_at}" y="14" text-anchor="start">{_xml(text)}</text>',
         ]
         x = chips_at
         for chip, chip_width in zip(chips, widths, strict=True):
@@ -171,16 +176,16 @@ def _card(
     least: int = 0,
 ) -> Card:
     """Return a box with a title, lines of text and rows of chips, all in the middle."""
-    rows, row_widths = _chip_rows(chips)
+    rows, row_widths = _chip_rows(chips) if chips else ([], [0])
     letters = max(map(len, lines)) if lines else 0
     wide = max(len(title) * _TITLE, letters * _SMALL, least, *row_widths)
     width = 2 * (int(wide / 2) + 1 + PAD)
     half = width // 2
     y = 17
-    parts = [f'<text x="{half}" y="{y}" font-size="{TITLE_SIZE}" font-weight="bold">{escape(title, False)}</text>']
+    parts = [f'<text x="{half}" y="{y}" {_BOLD}>{_xml(title)}</text>']
     for line in lines:
         y += LINE
-        parts.append(f'<text x="{half}" y="{y}">{escape(line, False)}</text>')
+        parts.append(f'<text x="{half}" y="{y}">{_xml(line)}</text>')
     y += 5
     for row, row_width in zip(rows, row_widths[1:], strict=True):
         x = half - int(row_width) // 2
@@ -235,9 +240,9 @@ def _chip_rows(chips: list[tuple[str, str, str]]) -> tuple[list[list[tuple[tuple
 
 def _drawn_chip(chip: tuple[str, str, str], width: int, x: int, y: int) -> str:
     text, state, struck = chip
-    content = escape(text, False)
+    content = _xml(text)
     if struck:
-        content = f'<tspan text-decoration="line-through">{escape(struck, False)}</tspan>{content}'
+        content = f'<tspan text-decoration="line-through">{_xml(struck)}</tspan>{content}'
     return (
         f'<rect data-saved="{state}" x="{x}" y="{y}" width="{width}" height="{CHIP - 1}" rx="8" {_CHIPS[state]}/>'
         f'<text x="{x + width // 2}" y="{y + 12}">{content}</text>'
@@ -265,6 +270,12 @@ def _wrapped(words: Sequence[str]) -> list[str]:
         else:
             lines[-1] += f", {word}" if lines[-1] else word
     return lines
+
+
+@lru_cache(maxsize=1024)
+def _xml(text: str) -> str:
+    """Escape a text of a box. The same names and shapes come again and again in one graph."""
+    return escape(text, quote=False)
 
 
 def _cut(text: str, most: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from helpers.model.autograd.graph import Node
 from helpers.model.finding import HelperError
 
 BACK, ON = "◀ step back", "step on ▶"
-MOST_DRAWN = 60  # nodes; of a larger graph, those near the one that runs are drawn
+MOST_DRAWN, MOST_NEAR = 60, 14  # nodes; of a larger graph, those near the one that runs are drawn
 MOST_SHOWN = 6  # values of a gradient
 
 
@@ -120,12 +121,12 @@ class BackwardExplorer:
         if len(graph.nodes) <= MOST_DRAWN:
             return graph, progress
         middle = progress.now if progress.now is not None else graph.roots[0].to
-        part, numbers = graph.around(middle, MOST_DRAWN // 3)
+        part, numbers = graph.around(middle, MOST_NEAR)
         sent = {
             (numbers[a], numbers[b]): word for (a, b), word in progress.sent.items() if a in numbers and b in numbers
         }
         done = frozenset(numbers[n] for n in progress.done if n in numbers)
-        return part, Progress(numbers.get(progress.now), done, sent, whole=False)
+        return part, Progress(numbers.get(progress.now), done, sent, part=True, entry=numbers.get(graph.roots[0].to))
 
     def still(self) -> tuple[str, str]:
         """Show the graph, and every step in a line."""
@@ -138,7 +139,7 @@ class BackwardExplorer:
             lines = [*lines[:11], f"… and {len(lines) - 11} more steps."]
         text = "\n".join(lines)
         html, _ = still_picture(self.picture(self.sentence()), "")
-        listed = "".join(f"<div>{line}</div>" for line in lines)
+        listed = "".join(f"<div>{escape(line)}</div>" for line in lines)
         return html + listed, text
 
 

@@ -227,6 +227,7 @@ function render({ model, el }) {
     patchControls(controls, held.controls, state.controls, send, pending);
     patchControls(actions, held.actions, state.actions, send, pending);
     patchPicture(picture, state.svg, state.alt);
+    followMark(picture);
     setText(sentence, state.sentence);
     root.dataset.mood = state.mood;
     line.hidden = !state.code;
@@ -252,6 +253,7 @@ function render({ model, el }) {
   const scrolls = new ResizeObserver(() => {
     if (picture.scrollWidth > picture.clientWidth + 1) picture.tabIndex = 0;
     else picture.removeAttribute("tabindex");
+    followMark(picture);
   });
   scrolls.observe(picture);
 

@@ -66,3 +66,14 @@ function patchPicture(picture, markup, alt) {
   picture.lines = lines;
   picture.shadow.firstElementChild.setAttribute("aria-label", alt);
 }
+
+// In a picture wider than the page, bring what is marked as the present place into sight.
+function followMark(picture) {
+  const mark = picture.shadow.querySelector("[data-now]");
+  const wide = picture.scrollWidth > picture.clientWidth + 1;
+  if (!mark || !wide) return;
+  const place = mark.getBoundingClientRect();
+  const window = picture.getBoundingClientRect();
+  if (place.left >= window.left && place.right <= window.right) return;
+  picture.scrollLeft += (place.left + place.right) / 2 - (window.left + window.right) / 2;
+}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -64,49 +64,51 @@ def saved_tensors(node: Any) -> Iterator[Saved]:
             yield Saved("saved_tensors", None, "freed")
             return
         for position, raw in enumerate(raws):
-            yield from _saved(f"saved_tensors[{position}]", raw, raw.unpack)
+            if saved := _saved(f"saved_tensors[{position}]", raw, raw.unpack):
+                yield saved
         return
-    for name in _saved_names(type(node)):
+    for name, raw_attribute, attribute in _saved_names(type(node)):
         try:
-            raw = getattr(node, f"_raw_saved_{name}")
+            raw = getattr(node, raw_attribute)
         except RuntimeError:  # a freed list of tensors has no members left
             yield Saved(name, None, "freed")
             continue
         if isinstance(raw, tuple):
             for position, one in enumerate(raw):
-                yield from _saved(f"{name}[{position}]", one, one.unpack)
-        else:
-            yield from _saved(name, raw, lambda name=name: getattr(node, f"_saved_{name}"))
+                if saved := _saved(f"{name}[{position}]", one, one.unpack):
+                    yield saved
+        elif saved := _saved(name, raw, partial(getattr, node, attribute)):
+            yield saved
 
 
-def _saved(name: str, raw: Any, unpack: Any) -> Iterator[Saved]:
+def _saved(name: str, raw: Any, unpack: Any) -> Saved | None:
     if raw.unpack_hook is not None:
-        yield Saved(name, raw.data, "packed")
-        return
+        return Saved(name, raw.data, "packed")
     try:
         value = unpack()  # no hook is there to run: torch only compares versions
     except RuntimeError as error:
         if versions := _VERSIONS.search(str(error)):
-            yield Saved(name, raw.data, "changed", (int(versions[2]), int(versions[1])))
-        else:
-            yield Saved(name, None, "freed")
-        return
-    if value is not None:
-        yield Saved(name, value, "alive")
+            return Saved(name, raw.data, "changed", (int(versions[2]), int(versions[1])))
+        return Saved(name, None, "freed")
+    return None if value is None else Saved(name, value, "alive")
 
 
 @cache
-def _saved_names(kind: type) -> tuple[str, ...]:
-    """Return the names of the tensors that nodes of this kind save, without their prefix."""
+def _saved_names(kind: type) -> tuple[tuple[str, str, str], ...]:
+    """Return the tensors that nodes of this kind save: the name without a prefix, and the attributes that tell of it.
+
+    The attributes are strings that stay: Python remembers where it found an attribute by the string it was asked with.
+    """
     prefix = "_raw_saved_"
-    return tuple(name.removeprefix(prefix) for name in dir(kind) if name.startswith(prefix))
+    names = [name.removeprefix(prefix) for name in dir(kind) if name.startswith(prefix)]
+    return tuple((name, prefix + name, f"_saved_{name}") for name in names)
 
 
 def saved_settings(node: Any) -> dict[str, Any]:
     """Return the numbers and flags that a node saved, such as {"dim": 1}; sizes and strides are left out."""
     found = {}
-    for name in _setting_names(type(node)):
-        value = getattr(node, f"_saved_{name}")
+    for name, attribute in _setting_names(type(node)):
+        value = getattr(node, attribute)
         if isinstance(value, int) and not isinstance(value, bool) and value >= 2**63:
             value -= 2**64  # torch keeps dim=-1 as an unsigned number
         if value is None or isinstance(value, bool | int | float | str):
@@ -115,10 +117,11 @@ def saved_settings(node: Any) -> dict[str, Any]:
 
 
 @cache
-def _setting_names(kind: type) -> tuple[str, ...]:
-    tensors = set(_saved_names(kind))
-    names = [name.removeprefix("_saved_") for name in dir(kind) if name.startswith("_saved_")]
-    return tuple(name for name in names if name not in tensors and not re.search(r"sym_|sizes|strides|numel", name))
+def _setting_names(kind: type) -> tuple[tuple[str, str], ...]:
+    tensors = {attribute for _, _, attribute in _saved_names(kind)}
+    found = [name for name in dir(kind) if name.startswith("_saved_") and name not in tensors]
+    names = [name.removeprefix("_saved_") for name in found if not re.search(r"sym_|sizes|strides|numel", name)]
+    return tuple((name, f"_saved_{name}") for name in names)
 
 
 def leaf_variable(node: Any) -> torch.Tensor | None:

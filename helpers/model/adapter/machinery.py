@@ -50,9 +50,11 @@ def take(owner: Any, *names: str) -> Any:
     """
     found = owner
     for position, name in enumerate(names):
-        if not hasattr(found, name):
+        try:
+            found = getattr(found, name)  # asked once: what a node tells may be made anew each time
+        except AttributeError:
             start = owner.__name__ if hasattr(owner, "__name__") else type(owner).__name__
             path = ".".join((start, *names[: position + 1]))
-            raise HelperError(f"this torch release ({release()}) lacks {path}, a private name that this helper needs")
-        found = getattr(found, name)
+            message = f"this torch release ({release()}) lacks {path}, a private name that this helper needs"
+            raise HelperError(message) from None
     return found

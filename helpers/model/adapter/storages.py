@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -70,11 +71,15 @@ def unwrapped(t: torch.Tensor) -> torch.Tensor:
 
     A tensor without wrappers comes back as it is.
     """
-    is_wrapped = take(torch, "_C", "_functorch", "is_functorch_wrapped_tensor")
-    unwrap = take(torch, "_C", "_functorch", "get_unwrapped")
+    is_wrapped = _functorch("is_functorch_wrapped_tensor")
     while is_wrapped(t):
-        t = unwrap(t)
+        t = _functorch("get_unwrapped")(t)
     return t
+
+
+@cache  # to read a graph asks for each of its saved tensors
+def _functorch(name: str) -> Any:
+    return take(torch, "_C", "_functorch", name)
 
 
 # The proofs

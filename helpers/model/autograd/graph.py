@@ -11,7 +11,7 @@ What torch's documentation says of nodes: torch.autograd.graph.Node, and "Autogr
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -28,8 +28,7 @@ class Edge(NamedTuple):
     output: int
 
 
-@dataclass(frozen=True)
-class SavedTensor:
+class SavedTensor(NamedTuple):
     """One tensor that a node keeps for backward, until it is freed.
 
     `state` is "alive", "freed", "changed" (written to since; `versions` are the version then and now),
@@ -57,8 +56,7 @@ class ContextValue:
     role: str = ""
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """One node. `number` counts from 0 in order of discovery, breadth first from the roots.
 
     `kind` is "leaf" (AccumulateGrad), "custom" (a torch.autograd.Function), "view", "in-place" (CopySlices: a view
@@ -184,7 +182,7 @@ class Graph:
             edges = tuple(
                 e._replace(to=numbers[e.to]) if e and e.to in numbers else None for e in self.nodes[old].edges
             )
-            nodes.append(replace(self.nodes[old], number=numbers[old], edges=edges))
+            nodes.append(self.nodes[old]._replace(number=numbers[old], edges=edges))
         reached = {edge.to for node in nodes for edge in node.edges if edge}
         roots = tuple(Edge(node.number, 0) for node in nodes if node.number not in reached)
         return Graph(tuple(nodes), roots), numbers

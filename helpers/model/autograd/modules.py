@@ -9,7 +9,6 @@ all parameters with the first module. So the sum of a residual connection stands
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from helpers.model.autograd.graph import Graph
@@ -24,8 +23,7 @@ class Link(NamedTuple):
     count: int
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """Nodes that are drawn as one. `number` counts from 0 in the order of backward; links lead to higher numbers.
 
     `members` are numbers of nodes. `kind` is "module" for a group, and the node's own kind for a single node.

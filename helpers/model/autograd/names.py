@@ -51,12 +51,14 @@ class Names:
 
     def of_storage(self, key: int, t: torch.Tensor) -> str:
         """Return the name of a tensor on this storage: one with the same elements, or a larger one as `name[…]`."""
-        named = self._storages.get(key, ())
+        named = self._storages.get(key)
+        if not named:
+            return ""
         place = (t.numel(), t.storage_offset())
         for name, other in named:
             if (other.numel(), other.storage_offset()) == place:
                 return name
-        return f"{named[0][0]}[…]" if named else ""
+        return f"{named[0][0]}[…]"
 
     def clear(self) -> None:
         """Let go of every tensor."""

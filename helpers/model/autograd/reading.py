@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -126,7 +125,7 @@ class _Walk:
         edges = tuple(Edge(self._number(root.node), root.output_nr) for root in roots)
         nodes, first = [], 0
         limit = sequence_number(roots[0].node) if len(roots) > 1 else None
-        with plain_access(), _collector_paused():
+        with plain_access(), collector_paused():
             while first < len(self.live):  # discovery order: the list grows while it is read
                 nodes.append(self._node(self.live[first], first))
                 first += 1
@@ -143,7 +142,10 @@ class _Walk:
 
     def _node(self, live: LiveNode, number: int) -> Node:
         name = _name(live)
-        edges = tuple(Edge(self._number(to), output) if to is not None else None for to, output in live.next_functions)
+        # Lists within tuple(…), here and below: they are faster than generators, and this runs for every node.
+        edges = tuple(
+            [Edge(self._number(to), output) if to is not None else None for to, output in live.next_functions]
+        )
         leaf = leaf_variable(live)
         if leaf is not None:
             shape, named = ((tuple(leaf.shape), leaf.dtype),), tuple(self.names.of_leaf(leaf))
@@ -159,11 +161,11 @@ class _Walk:
             edges,
             tuple(output_metadata(live)),
             sequence_number(live),
-            tuple(name for name, _ in results),
-            tuple(self._saved(saved) for saved in saved_tensors(live)),
+            tuple([name for name, _ in results]),
+            tuple([self._saved(saved) for saved in saved_tensors(live)]),
             tuple(saved_settings(live).items()) if function is None else (),
             tuple(_context(live)) if function else (),
-            tuple(hook for name, t in results for hook in _hooks(name, t)),
+            tuple([hook for name, t in results for hook in _hooks(name, t)]),
             2 if "BackwardBackward" in name else 1,
         )
 
@@ -185,8 +187,8 @@ class _Walk:
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Keep Python's collector from running: it would look through all that was read so far, again and again."""
+def collector_paused() -> Iterator[None]:
+    """Keep Python's collector from running: it would look through all that was made so far, again and again."""
     running = gc.isenabled()
     gc.disable()
     try:
@@ -200,7 +202,7 @@ def _mark_second_order(nodes: list[Node], roots: Sequence[Edge], limit: int) -> 
     """Give order 2 to the nodes that were made after the first root and can't be reached from it."""
     known = _reachable(nodes, roots[:1])
     later = {n.number for n in nodes if n.number not in known and n.sequence is not None and n.sequence > limit}
-    return [replace(node, order=2) if node.number in later else node for node in nodes]
+    return [node._replace(order=2) if node.number in later else node for node in nodes]
 
 
 def _reachable(nodes: list[Node], roots: Sequence[Edge]) -> set[int]:
