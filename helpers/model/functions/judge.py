@@ -1,4 +1,4 @@
-"""Judging a function in float64: is the formula wrong, or is the point is the point a special one?
+"""Judging a function in float64: is the formula wrong, or is the point a special one?
 
 Every verdict is found by experiment. A derivative that differs is looked at from both sides of its point: slopes that
 differ there show a kink, which says nothing of the formula.
