@@ -146,7 +146,12 @@ def _entries(graph: Graph, drawn: Sequence[Box]) -> dict[int, str]:
         several = len(graph.nodes[root.to].outputs) > 1
         names.setdefault(box, []).append(f"{name} at output {root.output}".strip() if several else name)
     names.pop(-1, None)
-    return {box: ": ".join(filter(None, ["gradient enters", ", ".join(filter(None, n))])) for box, n in names.items()}
+    said = {box: ", ".join(filter(None, found)) for box, found in names.items()}
+    nameless = len(graph.roots) == 1 and not any(graph.names)
+    return {
+        box: f"gradient enters{' ' if nameless else ': '}{words}" if words else "gradient enters"
+        for box, words in said.items()
+    }
 
 
 def _svg(

@@ -82,12 +82,13 @@ def node_card(node: Node, ends: int = 0, state: str = "") -> Card:
 def group_card(box: Box, graph: Graph) -> Card:
     """Draw a group of nodes: its title, how many nodes it has, and the states of what they saved."""
     lines, chips = _about_group(box, graph)
-    return _stacked(_card(box.title, lines, chips, _PLAIN))
+    return _stacked(_card(_tail(box.title, MOST_LETTERS), lines, chips, _PLAIN))
 
 
 def flat_cards(groups: Sequence[Box], graph: Graph) -> list[Card]:
     """Draw groups in one line each, all of one width, so that they read as a table."""
-    rows = [(box.title, ", ".join(lines), chips) for box in groups for lines, chips in [_about_group(box, graph)]]
+    about = [(_tail(box.title, MOST_LETTERS), *_about_group(box, graph)) for box in groups]
+    rows = [(title, ", ".join(lines), chips) for title, lines, chips in about]
     text_at = PAD + 2 * PAD + int(max(len(title) for title, _, _ in rows) * FLAT_SIZE * ADVANCE)
     chips_at = text_at + 2 * PAD + int(max(len(text) for _, text, _ in rows) * _SMALL)
     chip_widths = [[_chip_width(chip) for chip in chips] for _, _, chips in rows]
@@ -117,10 +118,12 @@ def more_card(count: int) -> Card:
 
 def _lines(node: Node) -> list[str]:
     shape = _shape(node)
-    if len(node.names) < 2:
-        lines = [f"{node.names[0]} {shape}" if node.names else shape]
+    names = [_tail(name, MOST_LETTERS) for name in node.names[:MOST_NAMES]]
+    if len(names) < 2:
+        lines = [f"{names[0]} {shape}" if names else shape]
     else:
-        names = node.names if len(node.names) <= MOST_NAMES else (*node.names[: MOST_NAMES - 1], _more(node.names))
+        if len(node.names) > MOST_NAMES:
+            names[-1] = _more(node.names)
         lines = [*_wrapped(names), shape]
     if node.kind == "in-place":
         lines.append("writes into a view")
@@ -156,9 +159,7 @@ def _chip(saved: SavedTensor) -> tuple[str, str, str]:
         return " freed", state, name
     if state in ("packed", "recomputed"):
         return f"{name} {state}", state, ""
-    owner = saved.owner
-    if len(owner) > LONGEST_OWNER:
-        owner = "…" + owner[1 - LONGEST_OWNER :]
+    owner = _tail(saved.owner, LONGEST_OWNER)
     text = f"{name} = {owner} {saved.shape}" if owner else f"{name} {saved.shape}"
     if state == "changed":
         then, now = saved.versions or ("?", "?")
@@ -280,6 +281,11 @@ def _xml(text: str) -> str:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _tail(name: str, most: int) -> str:
+    """Cut a long name at the front: the last parts of a path tell more than the first."""
+    return name if len(name) <= most else "…" + name[1 - most :]
 
 
 def _more(names: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from helpers.model.finding import HelperError
 BACK, ON = "◀ step back", "step on ▶"
 MOST_DRAWN, MOST_NEAR = 60, 14  # nodes; of a larger graph, those near the one that runs are drawn
 MOST_SHOWN = 6  # values of a gradient
+MOST_LINES = 12  # of the still form
 
 
 def explore_backward(loss: torch.Tensor, *, model: torch.nn.Module | None = None) -> Panel:
@@ -107,12 +108,12 @@ class BackwardExplorer:
         """Draw the graph at this step; of a large graph, the part around the node that runs."""
         steps = self.flow.steps[: self.at]
         now = steps[-1].node if steps else None
-        sent = {
-            (step.node, edge.to): _shown(gradient, short=True)
-            for step in steps
-            for edge, gradient in zip(self.flow.graph.nodes[step.node].edges, step.left, strict=False)
-            if edge is not None and gradient is not None
-        }
+        sent: dict[tuple[int, int], str] = {}
+        for step in steps:
+            for edge, gradient in zip(self.flow.graph.nodes[step.node].edges, step.left, strict=False):
+                if edge is not None and gradient is not None:
+                    way, shown = (step.node, edge.to), _shown(gradient, short=True)
+                    sent[way] = f"{sent[way]} + {shown}" if way in sent else shown  # as for both factors of x * x
         progress = Progress(now, frozenset(step.node for step in steps[:-1]), sent)
         return draw_progress(*self._near(progress), sentence)
 
@@ -130,15 +131,14 @@ class BackwardExplorer:
 
     def still(self) -> tuple[str, str]:
         """Show the graph, and every step in a line."""
+        still, count = BackwardExplorer(self.flow), len(self.flow.steps)  # another one: a live panel stays where it is
+        html, _ = still_picture(still.picture(still.sentence()), "")
         lines = []
-        for number in range(1, len(self.flow.steps) + 1):
-            self.at = number
-            lines.append(f"{number}. {self.sentence()}")
-        self.at = 0
-        if len(lines) > 12:
-            lines = [*lines[:11], f"… and {len(lines) - 11} more steps."]
+        for still.at in range(1, (count if count <= MOST_LINES else MOST_LINES - 1) + 1):
+            lines.append(f"{still.at}. {still.sentence()}")
+        if count > MOST_LINES:
+            lines.append(f"… and {count - MOST_LINES + 1} more steps.")
         text = "\n".join(lines)
-        html, _ = still_picture(self.picture(self.sentence()), "")
         listed = "".join(f"<div>{escape(line)}</div>" for line in lines)
         return html + listed, text
 

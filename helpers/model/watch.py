@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
@@ -170,13 +171,21 @@ def require_callable(fn: Any, tool: str) -> None:
 
 def name_of(fn: Callable) -> str:
     """Return how to call the reader's function in a sentence."""
-    name = getattr(fn, "__name__", type(fn).__name__)
+    while isinstance(fn, partial):
+        fn = fn.func
+    try:
+        name = fn.__name__
+    except Exception:  # most objects that can be called have none, and a __getattr__ of the reader's may raise anything
+        name = type(fn).__name__
     return "the lambda" if name == "<lambda>" else f"`{name}`"
 
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's own text, without the full stop."""
-    lines = str(error).strip().splitlines()
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:  # a broken __str__ of the reader's must not hide the error
+        return "its own text can't be read"
     return lines[0].rstrip(".") if lines else "no message"
 
 

@@ -1,24 +1,30 @@
 """`Flow`: one backward run of the real engine, noted node by node, without a trace on anything of the reader's.
 
 The run is `torch.autograd.grad` with `retain_graph=True`: it hands the gradients back instead of adding them
-to `.grad`, and frees nothing. Hooks on every node note what arrives and what leaves, and are removed. What
-is the reader's own code, such as hooks on tensors or the backward of a custom Function, runs as in any
-backward.
+to `.grad`, and frees nothing. Hooks on every node note what arrives and what leaves, and are removed. The `.grad`
+of tensors that retain it is put back. What is the reader's own code, such as hooks on tensors or the backward of a
+custom Function, runs as in any backward.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge
 from torch.autograd.graph import Node as LiveNode
+from torch.utils.checkpoint import CheckpointFunction
 
+from helpers.model.adapter import forward_class, plain_access
 from helpers.model.autograd.graph import Graph
 from helpers.model.autograd.names import Names
 from helpers.model.autograd.reading import read_graph
-from helpers.model.finding import HelperError
+from helpers.model.finding import HelperError, in_short
+from helpers.model.owners import living_tensors
+from helpers.model.watch import first_line
 
 MOST_NODES = 20_000
 MOST_VALUES = 16  # of one gradient, that are kept
@@ -26,7 +32,10 @@ MOST_VALUES = 16  # of one gradient, that are kept
 
 @dataclass(frozen=True)
 class Gradient:
-    """What was seen of one gradient: its shape, its first 16 values, and whether all are zero, or all finite."""
+    """What was seen of one gradient: its shape, its first 16 values, and whether all are zero, or all finite.
+
+    The shape of a nested tensor is given as ().
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -39,11 +48,12 @@ class Gradient:
         """Note a gradient tensor; None, an undefined gradient that counts as zeros, stays None."""
         if t is None:
             return None
-        t = t.detach()
-        dense = t.to_dense() if t.layout != torch.strided else t
-        first = dense.reshape(-1)[:MOST_VALUES].tolist()
-        zero, finite = not bool(dense.count_nonzero()), bool(dense.isfinite().all())
-        return cls(tuple(t.shape), t.dtype, tuple(first), zero, finite)
+        with plain_access(), torch.no_grad():
+            t = t.detach()
+            values = flat(t)
+            first = values[:MOST_VALUES].tolist()
+            zero, finite = not bool(values.count_nonzero()), bool(values.isfinite().all())
+            return cls(() if t.is_nested else tuple(t.shape), t.dtype, tuple(first), zero, finite)
 
 
 @dataclass(frozen=True)
@@ -69,40 +79,90 @@ class Flow:
     def of(cls, loss: torch.Tensor, *, model: torch.nn.Module | None = None) -> Flow:
         """Run backward from a tensor of one element, as `loss.backward()` does, and note every step.
 
-        Raises HelperError for what has no graph, for more than one element, for a graph that was freed or whose saved
-        tensors were changed, and for more than 20,000 nodes.
+        Raises HelperError for what has no graph, for anything but one real number, for a graph that was freed or whose
+        saved tensors were changed, for one that torch can't run or whose backward raises, and for more than 20,000
+        nodes.
         """
         names = Names.of_caller(model)
-        if isinstance(loss, torch.Tensor) and loss.requires_grad and loss.numel() != 1:
-            raise HelperError(
-                f"the tensor has shape {tuple(loss.shape)}, and backward starts from one number: give t.sum() or "
-                "t.mean()"
-            )
+        if not issubclass(type(loss), torch.Tensor):
+            raise HelperError(f"{in_short(loss)} came, and a tensor with a graph was wanted: the loss")
         graph, live = read_graph(loss, names)
-        _require_ready(graph)
-        return cls(graph, _run(loss, graph, live.nodes))
+        require_number(loss)
+        if len(graph.nodes) > MOST_NODES:
+            raise HelperError(f"the graph has {len(graph.nodes):,} nodes; backward is noted for at most {MOST_NODES:,}")
+        if reason := not_ready(graph, live.nodes):
+            raise HelperError(reason)
+        with grads_kept():
+            try:
+                return cls(graph, _run(loss, graph, live.nodes))
+            except Exception as error:  # from the reader's hook or Function, or from torch about what one of them gave
+                raise HelperError(
+                    f"backward from this tensor raises {type(error).__name__}: {first_line(error)}; "
+                    "explain_error(loss.backward) tells more"
+                ) from error
 
     def step_of(self, number: int) -> Step | None:
         """Return the step of a node; None if the engine did not run it."""
         return next((step for step in self.steps if step.node == number), None)
 
 
-def _require_ready(graph: Graph) -> None:
-    if len(graph.nodes) > MOST_NODES:
-        raise HelperError(f"the graph has {len(graph.nodes):,} nodes; backward is noted for at most {MOST_NODES:,}")
+def require_number(loss: torch.Tensor, what: str = "the tensor") -> None:
+    """Raise HelperError unless a tensor that requires grad is one real number, from which backward can start."""
+    with plain_access():
+        several, is_complex, is_meta, is_nested = loss.numel() != 1, loss.is_complex(), loss.is_meta, loss.is_nested
+    if is_nested:
+        raise HelperError(f"{what} is nested, and backward starts from one number: give the sum of its parts")
+    if several:
+        raise HelperError(
+            f"{what} has shape {tuple(loss.shape)}, and backward starts from one number: give its sum() or mean()"
+        )
+    if is_complex:
+        raise HelperError(f"{what} is complex, and backward starts from a real number: give its abs() or its real part")
+    if is_meta:
+        raise HelperError(f"{what} is on the meta device, so its gradients have shapes and no values")
+
+
+def not_ready(graph: Graph, live: Sequence[LiveNode]) -> str:
+    """Say why torch can't compute gradients through a graph without changing anything; "" where it can."""
     if graph.freed:
         names = ", ".join(dict.fromkeys(node.name for node in graph.freed[:3]))
-        raise HelperError(
+        return (
             f"the saved tensors of {names} were freed by an earlier backward: run the forward again, or call "
             "backward(retain_graph=True) there"
         )
     for node in graph.nodes:
         for saved in node.saved:
             if saved.state == "changed":
-                raise HelperError(
-                    f"{node.name} saved `{saved.name}` at version {saved.versions[0]}, and it was changed in place "
-                    f"since (version {saved.versions[1]}): backward refuses to run"
+                return (
+                    f"{node.name} saved `{saved.owner or saved.name}` at version {saved.versions[0]}, and it was "
+                    f"changed in place since (version {saved.versions[1]}): backward refuses to run"
                 )
+        if node.kind == "custom" and forward_class(live[node.number]) is CheckpointFunction:
+            return (
+                "the graph has a checkpoint with use_reentrant=True, whose backward runs only inside loss.backward(): "
+                "make it with use_reentrant=False"
+            )
+    return ""
+
+
+@contextmanager
+def grads_kept() -> Iterator[None]:
+    """Put back the `.grad` of every tensor that retains it: a backward adds to these, whoever asked for it."""
+    with plain_access():
+        kept = [(t, t.grad) for t in living_tensors() if t.retains_grad]
+    try:
+        yield
+    finally:
+        with plain_access():
+            for t, grad in kept:
+                t.grad = grad
+
+
+def flat(t: torch.Tensor) -> torch.Tensor:
+    """Return the numbers of any tensor as one dimension."""
+    if t.is_nested:
+        return torch.cat([part.reshape(-1) for part in t.unbind()])
+    return (t if t.layout == torch.strided else t.to_dense()).reshape(-1)
 
 
 def _run(loss: Any, graph: Graph, live: tuple[LiveNode, ...]) -> tuple[Step, ...]:

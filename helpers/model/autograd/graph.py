@@ -119,6 +119,7 @@ class Graph:
 
         A node is ready when every node that sends it a gradient has run. Of the ready ones the engine takes the one
         that the forward run made last; a leaf comes first of all (torch/csrc/autograd/engine.cpp, the ready queue).
+        Leaves that become ready together run one after the other, in an order that torch does not fix.
         """
         waiting = [0] * len(self.nodes)
         for node in self.nodes:
@@ -188,7 +189,12 @@ class Graph:
         return Graph(tuple(nodes), roots), numbers
 
     def find(self, name: str) -> Node:
-        """Return the first node with this name, such as "MulBackward0", or of the tensor with this name."""
+        """Return the first node with this name, such as "MulBackward0", or of the tensor with this name.
+
+        Raises HelperError where there is none.
+        """
+        if not isinstance(name, str):
+            raise HelperError(f"{in_short(name)} came, and the name of a node or of a tensor was wanted, as a string")
         for node in self.nodes:
             if name == node.name or name in node.names:
                 return node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -24,15 +25,17 @@ class Names:
         self._storages: dict[int, list[tuple[str, torch.Tensor]]] = {}
         self._held: list[torch.Tensor] = []
         with plain_access():
-            for name, t in _parameters("", model) if model is not None else ():
+            for name, t in parameters_of(model) if model is not None else ():
                 self._add(name, t)
+            known = frozenset(self._leaves)  # the model's own names are enough for what is in the model
             for name, t in _tensors(variables, skip=model):
-                self._add(name, t)
+                if id(t) not in known:
+                    self._add(name, t)
 
     @classmethod
     def of_caller(cls, model: Any = None) -> Names:
         """Take the variables of the reader's code that called the helper. HelperError if `model` is no module."""
-        if model is not None and not isinstance(model, torch.nn.Module):
+        if model is not None and not issubclass(type(model), torch.nn.Module):
             raise HelperError(f"model is {in_short(model)}, and a torch.nn.Module was wanted")
         frame = caller_frame()
         variables: dict[str, Any] = {}
@@ -80,12 +83,23 @@ def _tensors(variables: dict[str, Any], skip: Any) -> Iterator[tuple[str, torch.
     for name, value in list(variables.items()):
         if name.startswith("_"):  # IPython's own names for results
             continue
-        if isinstance(value, torch.Tensor):
+        kind = type(value)  # isinstance would ask the reader's object for its class, and a dead weakref.proxy raises
+        if issubclass(kind, torch.Tensor):
             yield name, value
-        elif isinstance(value, torch.nn.Module) and value is not skip:
-            yield from _parameters(f"{name}.", value)
+        elif issubclass(kind, torch.nn.Module) and value is not skip:
+            with suppress(HelperError):  # a module that can't list its parameters gives no names
+                yield from [(f"{name}.{path}", parameter) for path, parameter in parameters_of(value)]
 
 
-def _parameters(prefix: str, model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        yield prefix + name, parameter
+def parameters_of(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Return every path to a parameter of a module with the parameter.
+
+    Raises HelperError where the module can't list them, as before `super().__init__()` has run.
+    """
+    try:
+        return list(model.named_parameters(remove_duplicate=False))
+    except Exception as error:  # the reader's own named_parameters, or a module that was never initialized
+        raise HelperError(
+            f"the parameters of a {type(model).__name__} can't be listed: its named_parameters raised "
+            f"{type(error).__name__}, as it does before super().__init__() has run"
+        ) from None

@@ -237,6 +237,8 @@ def _hooks(name: str, t: torch.Tensor) -> tuple[str, ...]:
 
 def _context(live: Any) -> Iterator[ContextValue]:
     for name, value in vars(live).items():
+        if name.startswith("_pt_"):  # set by torch.func, not by the reader, and full of addresses
+            continue
         if isinstance(value, torch.Tensor):
             role = "output" if value.grad_fn is live else "tensor"
             yield ContextValue(name, f"a tensor of shape {tuple(value.shape)}", role)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 from helpers.model.adapter import leaf_variable
 from helpers.model.autograd.graph import Graph, Node, SavedTensor
-from helpers.model.autograd.names import Names
+from helpers.model.autograd.names import Names, parameters_of
 from helpers.model.autograd.reading import Live, read_graph
 from helpers.model.errors.failure import Answer, Failure, explains
 from helpers.model.finding import HelperError
@@ -21,11 +22,12 @@ from helpers.model.source import is_library
 from helpers.model.watch import tensors_in
 
 # Operators that save their result, by the start of their node's name.
+_RESULT = re.compile(r"result\d*|output\d*|logsumexp")  # names of saved tensors
 _SAVES_RESULT = "relu, sigmoid, tanh, exp, sqrt, softmax and others save their result"
 
 
 @explains(
-    r"modified by an inplace operation: \[.*?\](?:, which is output (\d+) of (\w+),)? is at version (\d+); "
+    r"modified by an inplace operation: \[.*?\](?:, which is output (\d+) of ([\w:]+),)? is at version (\d+); "
     r"expected version (\d+)"
 )
 def _version(match: re.Match, failure: Failure) -> Answer | None:
@@ -40,20 +42,36 @@ def _version(match: re.Match, failure: Failure) -> Answer | None:
     node, saved = found
     record = failure.run.record
     made = record.maker_of_node(node.sequence) if node.sequence is not None else None
-    what = "result" if saved.name == "result" else "input"
-    owner = f"`{saved.owner}`" if saved.owner else f"a tensor of shape {saved.shape}"
-    owner += _as_view(saved, failure)
-    saver = f"{made.call.shown} in {made.call.at}" if made else node.name
+    saver, saved_for = (f"{made.call.shown} in {made.call.at}", f" for {node.name}") if made else (node.name, "")
     address = next((key for key, index in live.storages.items() if index == saved.storage), None)
     guilty = _writer(record, address, saved.versions[0], made)
+    written = [write.tensor for write in guilty.writes if write.storage == address] if guilty else []
+    what = _role(node, saved, made, written)
+    named = saved.owner or _written_name(record, saved, written)
+    owner = f"its {what} `{named}`" if named else f"its {what}, a tensor of shape {saved.shape},"
+    owner = owner.replace("its  ", "").replace("its ,", "") + _as_view(saved, failure)
     by = "it was changed in place"
     if guilty is not None:
         by = f"{guilty.call.expression}{guilty.call.where} changed it in place"
     text = (
-        f"{saver} saved its {what} {owner} at version {saved.versions[0]} for {node.name}, and {by} "
+        f"{saver} saved {owner} at version {saved.versions[0]}{saved_for}, and {by} "
         f"to version {saved.versions[1]} before backward needed it"
     )
     return text, _version_remedy(what, guilty)
+
+
+def _role(node: Node, saved: SavedTensor, made: Event | None, written: list[int]) -> str:
+    """Say whether a node saved an input or a result of its operator; "" for a custom Function, which may save any."""
+    if node.kind == "custom":
+        return ""
+    is_result = made is not None and any(n in made.outputs and n not in made.inputs for n in written)
+    return "result" if is_result or _RESULT.fullmatch(saved.name) else "input"
+
+
+def _written_name(record: Record, saved: SavedTensor, written: list[int]) -> str:
+    """Return the reader's name for a tensor that was written to, if it is all that was saved and no part of it."""
+    seen = [record.tensors[n] for n in written]
+    return next((s.text for s in seen if s.shape == saved.shape and s.text.isidentifier()), "")
 
 
 def _version_remedy(what: str, guilty: Event | None) -> str:
@@ -78,8 +96,8 @@ def _named(failure: Failure, name: str) -> torch.Tensor | None:
     found = variables.get(name)
     if found is None and "." in name:
         module, _, path = name.partition(".")
-        found = dict(variables[module].named_parameters()).get(path) if module in variables else None
-    return found if isinstance(found, torch.Tensor) else None
+        found = dict(parameters_of(variables[module])).get(path) if module in variables else None
+    return found if issubclass(type(found), torch.Tensor) else None
 
 
 def _changed(graph: Graph, *versions: int) -> Any:
@@ -212,11 +230,12 @@ def _unused(match: re.Match, failure: Failure) -> Answer | None:
 def _names_of(failure: Failure, tensors: list[torch.Tensor]) -> list[str]:
     known = {id(t): name for name, t in failure.run.parameters().items()} if failure.run is not None else {}
     for name, value in _variables(failure).items():
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             known.setdefault(id(value), name)
-        elif isinstance(value, torch.nn.Module):
-            for path, parameter in value.named_parameters(remove_duplicate=False):
-                known.setdefault(id(parameter), f"{name}.{path}")
+        elif issubclass(type(value), torch.nn.Module):
+            with suppress(HelperError):  # a module that can't list its parameters
+                for path, parameter in parameters_of(value):
+                    known.setdefault(id(parameter), f"{name}.{path}")
     return [known.get(id(t), f"a tensor of shape {tuple(t.shape)}") for t in tensors]
 
 

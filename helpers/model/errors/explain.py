@@ -7,18 +7,24 @@ small explainer in a table (`helpers/model/errors/failure.py`); later chapters a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from os.path import dirname, join
 from typing import Any
+
+import torch
 
 import helpers.model.errors.backward
 import helpers.model.errors.rules
 import helpers.model.errors.storage  # noqa: F401  # these three fill the table
-from helpers.model.errors.failure import EXPLAINERS, Answer, Failure
+from helpers.model.errors.failure import EXPLAINERS, Answer, Explainer, Failure
 from helpers.model.finding import Finding
 from helpers.model.runs.run import Run
-from helpers.model.source import Place, place_in_traceback
+from helpers.model.source import Place, is_library, place_in_traceback
 from helpers.model.watch import READER, Call, NotRunError, first_line, name_of, require_callable, run_reader
+
+_TORCH = join(dirname(torch.__file__), "")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -72,8 +78,9 @@ def explain_failure(fn: Callable, error: Exception, failure: Failure | None) -> 
             f"{name_of(fn)} raised {type(error).__name__}{at} in plain Python, not in a torch call: {first_line(error)}"
         )
         return ErrorFinding(text=f"{text}.", error=type(error).__name__)
-    answer = _ask(failure)
-    text, remedy = answer or _unknown(failure)
+    inside = _code_inside(error, failure, place)
+    answer = None if inside else _ask(failure)
+    text, remedy = (inside, "") if inside else answer or _unknown(failure)
     if error is not failure.error:
         text = f"{type(error).__name__} ({first_line(error)}) was raised because a torch call had failed: {text}"
     return ErrorFinding(
@@ -87,12 +94,40 @@ def explain_failure(fn: Callable, error: Exception, failure: Failure | None) -> 
     )
 
 
+_OF_THE_GRAPH = ("modified by an inplace operation", "through the graph a second time")
+
+
+def _code_inside(error: BaseException, failure: Failure, place: Place | None) -> str:
+    """Return the sentence for code of the reader that a torch call ran, such as a hook or the backward of a Function.
+
+    "" for an error that torch itself raised, or that is about the graph and only came up in such code.
+    """
+    innermost = _innermost_file(error)
+    if error is not failure.error or place is None or place == failure.call.place or is_library(innermost):
+        return ""
+    message = first_line(error)
+    if any(part in message for part in _OF_THE_GRAPH):
+        return ""
+    return f"{place.quoted} raised {type(error).__name__} while {failure.call.at} ran it: {message}"
+
+
 def _ask(failure: Failure) -> Answer | None:
-    message = str(failure.error)
+    try:
+        message = str(failure.error)
+    except Exception:  # a broken __str__ of the reader's
+        return None
     for pattern, explainer in EXPLAINERS:
-        if (match := pattern.search(message)) and (answer := explainer(match, failure)):
+        if (match := pattern.search(message)) and (answer := _answer(explainer, match, failure)):
             return answer
     return None
+
+
+def _answer(explainer: Explainer, match: re.Match, failure: Failure) -> Answer | None:
+    """Return an explainer's answer; None where it could not look, as when the call was seen without its arguments."""
+    try:
+        return explainer(match, failure)
+    except Exception:  # whatever it is, the reader's error is told, in torch's own words
+        return None
 
 
 def _unknown(failure: Failure) -> Answer:
@@ -113,12 +148,25 @@ def _leads_to(error: BaseException | None, cause: BaseException) -> bool:
 
 
 def _unseen(error: BaseException, place: Place | None) -> Failure | None:
-    """Return a failure without arguments for what no mode sees: `from_numpy`, and the `apply` of a Function."""
+    """Return a failure without arguments for what no mode sees: `from_numpy`, the `apply` of a Function, a thread."""
     if place is None:
         return None
     if isinstance(error, RuntimeError) and place.expression.partition("(")[0].endswith(".apply"):
         return Failure(error, Call("apply", place, place.positional), (), {})
-    if place.receiver.split(".")[0] != "torch":
+    in_torch = type(error) is RuntimeError and _raised_in_torch(error)  # as in a thread, which no mode watches
+    if place.receiver.split(".")[0] != "torch" and not in_torch:
         return None
     name = place.expression.removeprefix(f"{place.receiver}.").split("(")[0]
     return Failure(error, Call(name, place, place.positional), (), {})
+
+
+def _raised_in_torch(error: BaseException) -> bool:
+    """Say whether the innermost frame that an error passed is one of torch's own."""
+    return _innermost_file(error).startswith(_TORCH)
+
+
+def _innermost_file(error: BaseException) -> str:
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    return step.tb_frame.f_code.co_filename if step is not None else ""

@@ -52,7 +52,9 @@ def check_function(fn: Callable, *inputs: Any) -> FunctionFinding:
 def _callable(fn: Any) -> tuple[Callable, type[Function] | None]:
     if isinstance(fn, type) and issubclass(fn, Function):
         return fn.apply, fn
-    owner = getattr(fn, "__self__", None)
+    owner = None
+    with contextlib.suppress(Exception):  # a __getattr__ of the reader's may raise anything
+        owner = getattr(fn, "__self__", None)
     if isinstance(owner, type) and issubclass(owner, Function) and getattr(fn, "__name__", "") == "apply":
         return fn, owner
     if isinstance(fn, Function):

@@ -7,21 +7,23 @@ that computes the loss in place of the loss, and the run is watched and the line
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from helpers.model.adapter import leaf_variable, plain_access, storage_key
 from helpers.model.autograd.graph import Graph
 from helpers.model.autograd.names import Names
 from helpers.model.autograd.reading import Live, read_graph, without_graph
 from helpers.model.finding import Finding, HelperError, in_short
-from helpers.model.gradients.cuts import find_cut, find_cut_between
+from helpers.model.gradients.cuts import Cut, find_cut, find_cut_between
 from helpers.model.gradients.leaves import not_leaf, not_required
 from helpers.model.gradients.parameters import explain_module, explain_optimizer
 from helpers.model.gradients.programs import explain_program
-from helpers.model.gradients.reasons import Reason
+from helpers.model.gradients.reasons import Reason, listed
 from helpers.model.gradients.values import explain_values
 from helpers.model.runs.run import Run
 from helpers.model.source import caller_arguments
@@ -84,13 +86,16 @@ def _finding(reason: Reason, name: str) -> GradFinding:
 
 
 def _reason(t: Any, name: str, loss: Any, optimizer: Any, run: Run | None) -> Reason:
+    if is_lazy(t):
+        text = f"{name} is a lazy parameter without a shape, as its module has not run yet"
+        return Reason("no shape yet", text, "Run the module once on a real input, and make the optimizer after that.")
     if loss is None:
         return _of_tensor_alone(t, name)
     if no_loss := _of_loss(loss, t, run):
         return no_loss
     graph, live = read_graph(loss, Names.of_caller(t if isinstance(t, torch.nn.Module) else None))
     if isinstance(t, torch.nn.Module):
-        return explain_optimizer(t, name, optimizer) or explain_module(t, name, graph, live)
+        return explain_optimizer(t, name, optimizer) or explain_module(t, name, graph, live, _cuts_to(loss, run))
     if reason := not_required(t, name):
         return reason
     if t.is_leaf and not any(leaf_variable(live.nodes[leaf.number]) is t for leaf in graph.leaves):
@@ -101,7 +106,20 @@ def _reason(t: Any, name: str, loss: Any, optimizer: Any, run: Run | None) -> Re
         return not_leaf(t, name)
     if optimizer is not None and (reason := explain_optimizer(t, name, optimizer)):
         return reason
-    return explain_values(t, name, loss, graph, _node_of(t, graph, live))
+    return explain_values(t, name, loss, graph, live, _node_of(t, graph, live))
+
+
+def _cuts_to(loss: torch.Tensor, run: Run | None) -> Callable[[torch.Tensor], Cut | None] | None:
+    """Return a function that finds where the history from a tensor to the loss ends; None where no run was watched."""
+    target = run.number(loss) if run is not None else None
+    if target is None:
+        return None
+
+    def cut(source: torch.Tensor) -> Cut | None:
+        number = run.number(source)
+        return find_cut_between(run.record, number, target) if number is not None else None
+
+    return cut
 
 
 def _node_of(t: torch.Tensor, graph: Graph, live: Live) -> int:
@@ -153,10 +171,11 @@ _GIVE_FUNCTION = "Give the function that computes the loss, explain_grad(t, f): 
 
 
 def _unreached(t: torch.Tensor, name: str, graph: Graph, live: Live, loss: torch.Tensor, run: Run | None) -> Reason:
-    if run is not None and (source := run.number(t)) is not None and (target := run.number(loss)) is not None:
-        cut = find_cut_between(run.record, source, target)
-        if cut is not None:
-            return Reason(cut.cause, f"the loss uses {name}, but {cut.text}", cut.remedy, cut.line)
+    cuts = _cuts_to(loss, run)
+    if cuts is not None and (cut := cuts(t)) is not None:
+        return Reason(cut.cause, f"the loss uses {name}, but {cut.text}", cut.remedy, cut.line)
+    if not t.is_leaf and (reason := _made_anew(t, name, graph, live)):
+        return reason
     index = live.storages.get(storage_key(t)) if t.layout == torch.strided else None
     for node in graph.nodes:
         if any(saved.storage is not None and saved.storage == index for saved in node.saved):
@@ -168,7 +187,7 @@ def _unreached(t: torch.Tensor, name: str, graph: Graph, live: Live, loss: torch
             )
     for leaf in graph.leaves:
         other = leaf_variable(live.nodes[leaf.number])
-        if other is not None and not leaf.names and other.shape == t.shape and torch.equal(other, t.detach().to(other)):
+        if other is not None and not leaf.names and _same_values(other, t):
             return Reason(
                 "copy",
                 f"{name} can't be reached from the loss, which ends at another leaf of shape {tuple(t.shape)} with the "
@@ -181,3 +200,28 @@ def _unreached(t: torch.Tensor, name: str, graph: Graph, live: Live, loss: torch
         f"{'leaf' if len(graph.leaves) == 1 else 'leaves'}: the loss was not computed from it, or its history was cut",
         _GIVE_FUNCTION if run is None else "Use it in the forward of this loss.",
     )
+
+
+def _made_anew(t: torch.Tensor, name: str, graph: Graph, live: Live) -> Reason | None:
+    """Tell a result that only shares its leaves with the loss, such as a parametrized weight that was read again."""
+    own, behind = read_graph(t, Names({}, None))
+    reached = {id(leaf_variable(live.nodes[leaf.number])): leaf for leaf in graph.leaves}
+    shared = [reached[i] for leaf in own.leaves if (i := id(leaf_variable(behind.nodes[leaf.number]))) in reached]
+    if not shared:
+        return None
+    names = [leaf.names[0] for leaf in shared if leaf.names]
+    return Reason(
+        "another result",
+        f"{name} is a result (grad_fn is {type(t.grad_fn).__name__}) that this loss was not computed from, but it does "
+        f"reach {listed(names) if names else 'a leaf'} behind it: the same computation was done twice, as each "
+        "time the weight of a parametrized module is read",
+        "Ask for the gradient of the leaf, or keep the very tensor that the forward used.",
+    )
+
+
+def _same_values(other: torch.Tensor, t: torch.Tensor) -> bool:
+    """Say whether two tensors are equal and not by accident, as two weights that begin as ones are."""
+    if other.shape != t.shape or other.layout != torch.strided or other.is_meta or t.is_meta:
+        return False
+    mine = t.detach().to(other)
+    return torch.equal(other, mine) and (mine.numel() < 2 or bool((mine != mine.flatten()[0]).any()))

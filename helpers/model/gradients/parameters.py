@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import Any
 
 import torch
 
 from helpers.model.adapter import leaf_variable
+from helpers.model.autograd.flow import not_ready
 from helpers.model.autograd.graph import Graph
+from helpers.model.autograd.names import parameters_of
 from helpers.model.autograd.reading import Live
+from helpers.model.gradients.cuts import Cut
 from helpers.model.gradients.reasons import Reason, listed
 
+MOST_ASKED = 50  # parameters for which the line of a cut is looked for
 
-def explain_module(module: torch.nn.Module, name: str, graph: Graph, live: Live) -> Reason:
-    """Say which parameters of a module the loss does not reach, and why as far as the module shows it."""
-    named = dict(module.named_parameters())
+
+def explain_module(
+    module: torch.nn.Module,
+    name: str,
+    graph: Graph,
+    live: Live,
+    cuts: Callable[[torch.Tensor], Cut | None] | None = None,
+) -> Reason:
+    """Say which parameters of a module the loss does not reach, and why as far as the module and the run show it.
+
+    `cuts` finds where the history from a parameter to the loss ends; None where no run was watched.
+    """
+    paths = {id(p): (path, p) for path, p in reversed(parameters_of(module))}  # of a shared one the first
+    named = dict(reversed(paths.values()))
     reached = {id(leaf_variable(live.nodes[leaf.number])) for leaf in graph.leaves}
     wanted = {path: p for path, p in named.items() if p.requires_grad}
     frozen = len(named) - len(wanted)
-    missing = [path for path, p in wanted.items() if id(p) not in reached]
+    missing = {path: p for path, p in wanted.items() if id(p) not in reached}
     if hidden := _hidden(module, live, graph):
         return hidden
     if missing:
-        silent = [path for path, part in module.named_modules() if path and _all_in(part, path, missing)]
-        outer = [path for path in silent if path.rpartition(".")[0] not in silent]
-        why = f": module{'s' * (len(outer) > 1)} {listed(outer)} took no part in this forward"
-        count = f"{len(missing)} of {len(wanted)} parameters of {name}"
-        return Reason(
-            "not used",
-            f"{count} can't be reached from the loss, {listed(missing)}{why if outer else ''}",
-            "Use them in the forward, or leave them out of the optimizer; explain_grad(t, f) with a function "
-            "names a cut.",
-        )
+        return not_reached(missing, list(wanted), f" of {name}", cuts)
     if not wanted:
         return Reason(
             "requires_grad is False",
@@ -44,16 +52,49 @@ def explain_module(module: torch.nn.Module, name: str, graph: Graph, live: Live)
     )
     if none and graph.freed:
         state = f"{len(none)} have no gradient now: it was set to None after backward, as zero_grad() does"
-    also = f"; {frozen} others are frozen (requires_grad False)" if frozen else ""
+    others = f"{frozen} other{'s are' if frozen > 1 else ' is'}"
+    if none and not graph.freed and (why := not_ready(graph, live.nodes)):
+        text = f"the loss reaches all {len(wanted)} parameters of {name}, and no gradient can be computed: {why}"
+        return Reason("can't be computed", text, "explain_error(f) with the step as a function names the lines.")
+    also = f"; {others} frozen (requires_grad False)" if frozen else ""
     return Reason(
         "right" if not none else "no backward yet",
         f"the loss reaches all {len(wanted)} parameters of {name}, and {state}{also}",
     )
 
 
-def _all_in(part: torch.nn.Module, path: str, missing: list[str]) -> bool:
-    own = [f"{path}.{name}" for name, p in part.named_parameters() if p.requires_grad]
-    return bool(own) and all(name in missing for name in own)
+def not_reached(
+    missing: dict[str, torch.Tensor], known: list[str], of: str, cuts: Callable[[torch.Tensor], Cut | None] | None
+) -> Reason:
+    """Say why some of the `known` parameters can't be reached: the line that cut their history off, or no use at all.
+
+    Without `cuts`, as of `explain_module`, the two can't be told apart: a cut leaves no trace.
+    """
+    count = f"{len(missing)} of {len(known)} parameters{of} can't be reached from the loss, {listed(list(missing))}"
+    silent = _silent(missing, known)
+    if cuts is None:
+        result = "its result was" if len(silent) == 1 else "their results were"
+        which = f": {listed(silent)} took no part in this forward, or {result} cut off, as detach() does"
+        remedy = "Give the function that computes the loss, explain_grad(module, f): the line of a cut is named."
+        return Reason("not used", count + which * bool(silent), remedy)
+    found = {path: cut for path, p in list(missing.items())[:MOST_ASKED] if (cut := cuts(p)) is not None}
+    unused = [module for module in silent if not any(path.startswith(f"{module}.") for path in found)]
+    why = f"{listed(unused)} took no part in the forward of this loss" if unused else ""
+    if not found:
+        remedy = "Use them in the forward, or leave them out of the optimizer."
+        return Reason("not used", f"{count}{': ' * bool(why)}{why}", remedy)
+    cut = next(iter(found.values()))
+    return Reason(cut.cause, f"{count}: {cut.text}{'; ' * bool(why)}{why}", cut.remedy, cut.line)
+
+
+def _silent(missing: Iterable[str], known: list[str]) -> list[str]:
+    """Return the paths of the outermost modules of which every known parameter is missing."""
+    alive = {path for name in known if name not in missing for path in accumulate(name.split("."), "{}.{}".format)}
+    found: dict[str, None] = {}
+    for name in missing:
+        paths = accumulate(name.split(".")[:-1], "{}.{}".format)
+        found.update(dict.fromkeys([path for path in paths if path not in alive][:1]))
+    return list(found)
 
 
 def _hidden(module: torch.nn.Module, live: Live, graph: Graph) -> Reason | None:
@@ -101,9 +142,16 @@ def explain_optimizer(t: Any, name: str, optimizer: torch.optim.Optimizer | None
     return optimizer_mismatch(dict(t.named_parameters()), held)
 
 
-def optimizer_mismatch(named: dict[str, torch.Tensor], held: dict[int, torch.Tensor]) -> Reason | None:
-    """Say which named parameters the optimizer lacks, and how many it holds that no module owns."""
-    lacking = [path for path, p in named.items() if p.requires_grad and id(p) not in held]
+def optimizer_mismatch(
+    named: dict[str, torch.Tensor], held: dict[int, torch.Tensor], needed: Iterable[str] | None = None, count: int = 1
+) -> Reason | None:
+    """Say which named parameters no optimizer holds, and how many are held that no module owns.
+
+    `held` are the tensors of all `count` optimizers. `needed` are the names that some optimizer should hold, by default
+    those of all parameters that require grad.
+    """
+    wanted = [path for path, p in named.items() if p.requires_grad] if needed is None else needed
+    lacking = [path for path in wanted if id(named[path]) not in held]
     own = {id(p) for p in named.values()}
     orphans = [p for p in held.values() if id(p) not in own]
     if not lacking:
@@ -112,12 +160,12 @@ def optimizer_mismatch(named: dict[str, torch.Tensor], held: dict[int, torch.Ten
     state = (
         f"{listed(some)} {'has' if len(some) == 1 else 'have'} a gradient" if some else f"{listed(lacking)} need one"
     )
-    text = f"{state} but {'is' if len(some or lacking) == 1 else 'are'} in no param group of the optimizer"
+    optimizers, hold = ("the optimizer", "it holds") if count == 1 else (f"the {count} optimizers", "they hold")
+    text = f"{state} but {'is' if len(some or lacking) == 1 else 'are'} in no param group of {optimizers}"
     if orphans:
         text += (
-            f", while it holds {len(orphans)} parameter{'s' * (len(orphans) > 1)} that no module owns any more: a "
-            "part of "
-            "the model was replaced after the optimizer was made"
+            f", while {hold} {len(orphans)} parameter{'s' * (len(orphans) > 1)} that no module owns any more: a "
+            "part of the model was replaced after the optimizer was made"
         )
     return Reason(
         "not in the optimizer",

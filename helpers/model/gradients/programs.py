@@ -14,10 +14,10 @@ from helpers.model.autograd.names import Names
 from helpers.model.autograd.reading import read_graph
 from helpers.model.errors.explain import explain_failure
 from helpers.model.finding import HelperError
-from helpers.model.gradients.cuts import find_cut
+from helpers.model.gradients.cuts import Cut, find_cut, find_cut_between
 from helpers.model.gradients.leaves import reason_for_none
-from helpers.model.gradients.parameters import optimizer_mismatch
-from helpers.model.gradients.reasons import Reason, listed
+from helpers.model.gradients.parameters import not_reached, optimizer_mismatch
+from helpers.model.gradients.reasons import Reason
 from helpers.model.runs.run import Run
 from helpers.model.watch import Call, name_of, require_callable, run_reader
 
@@ -60,8 +60,12 @@ class _GradRun(Run):
         self.backwards = 0
         self.reached: set[int] = set()  # ids of leaves, kept alive by `_leaves`
         self.reasons: list[tuple[int, Reason]] = []  # with their rank
-        self.known: dict[str, None] = {}  # parameters that require grad, in order, and those that were reached
-        self.got: set[str] = set()
+        self.losses: list[int] = []  # numbers of the tensors that backward started from
+        self.known: dict[str, torch.Tensor] = {}  # parameters that require grad, and the names that were reached
+        self.got: dict[str, None] = {}
+        self._optimizers: dict[int, Any] = {}  # those that made a step, what they hold, and the parameters by name
+        self._held: dict[int, torch.Tensor] = {}
+        self._named: dict[str, torch.Tensor] = {}
         self._leaves: list[torch.Tensor] = []
 
     def __enter__(self) -> _GradRun:
@@ -84,27 +88,35 @@ class _GradRun(Run):
 
     def finish(self) -> None:
         """Look at what can be judged only at the end of the run: the parameters that no backward reached."""
-        missing = [name for name in self.known if name not in self.got]
+        missing = {name: p for name, p in self.known.items() if name not in self.got}
         if missing:
-            parts = sorted({name.rpartition(".")[0] for name in missing})
-            whole = [m for m in parts if not any(n.startswith(f"{m}.") for n in self.got)]
-            why = f": {listed(whole)} took no part in the forward" if whole else ""
-            text = (
-                f"{len(missing)} of {len(self.known)} parameters can't be reached from the loss, {listed(missing)}{why}"
-            )
-            self._add(4, "not used", text, "Use them in the forward, or leave them out of the optimizer.")
+            self.reasons.append((4, not_reached(missing, list(self.known), "", self._cut)))
+        needed = [name for name in self.got if name in self._named]
+        if self._optimizers and needed:
+            reason = optimizer_mismatch(self._named, self._held, needed, len(self._optimizers))
+            if reason is not None:
+                self.reasons.append((5, reason))
+
+    def _cut(self, source: torch.Tensor) -> Cut | None:
+        """Return where the history from a tensor to one of the losses ends."""
+        number = self.number(source)
+        if number is None:
+            return None
+        found = (find_cut_between(self.record, number, loss) for loss in self.losses)
+        return next((cut for cut in found if cut is not None), None)
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
-        held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
-        reason = optimizer_mismatch(self.parameters(), held)
-        if reason is not None:
-            self.reasons.append((5, reason))
+        """Note what an optimizer holds. Another one may hold the rest, so it is judged when the run is over."""
+        self._optimizers[id(optimizer)] = optimizer
+        self._held.update({id(p): p for group in optimizer.param_groups for p in group["params"]})
+        self._named.update(self.parameters())
 
     def _add(self, rank: int, cause: str, text: str, remedy: str, line: int | None = None) -> None:
         self.reasons.append((rank, Reason(cause, text, remedy, line)))
 
     def _look_at_loss(self, call: Call, roots: Any) -> None:
         losses = list(roots) if isinstance(roots, list | tuple) else [roots]
+        self.losses += [n for loss in losses if isinstance(loss, torch.Tensor) and (n := self.number(loss)) is not None]
         for loss in losses:
             if isinstance(loss, torch.Tensor) and loss.is_leaf and loss.requires_grad:
                 number = self.number(loss)
@@ -124,9 +136,9 @@ class _GradRun(Run):
         self.reached |= {id(t) for t in self._leaves}
         for name, parameter in self.parameters().items():
             if parameter.requires_grad:
-                self.known[name] = None
+                self.known[name] = parameter
                 if id(parameter) in self.reached:
-                    self.got.add(name)
+                    self.got[name] = None
         for text in self._unchecked(graph, live.nodes):
             self._add(2, "unchecked save", text, "Use ctx.save_for_backward: it raises where this is silent.", None)
 

@@ -1,14 +1,16 @@
-"""Why the gradient of a tensor that the loss does reach is None, zero, not finite, or a multiple of what it "
-"should be."""
+"""Why the gradient of a tensor that the loss does reach is None, zero, not finite, or a multiple of another."""
 
 from __future__ import annotations
 
 import torch
 
-from helpers.model.autograd.flow import Flow, Gradient
+from helpers.model.autograd.flow import MOST_NODES, Flow, Gradient, flat, grads_kept, not_ready, require_number
 from helpers.model.autograd.graph import Graph, Node
-from helpers.model.finding import HelperError
+from helpers.model.autograd.reading import Live
 from helpers.model.gradients.reasons import Reason, attribute
+from helpers.model.watch import first_line
+
+MOST_CALLS = 100  # a gradient that is a larger multiple was scaled: a GradScaler begins with 65536
 
 # Why an operator can turn every gradient into zero, by the start of its node's name.
 _ZERO = {
@@ -42,8 +44,11 @@ _ZERO = {
 }
 
 
-def explain_values(t: torch.Tensor, name: str, loss: torch.Tensor, graph: Graph, target: int) -> Reason:
-    """Compare the gradient that a tensor has with the one that this loss gives. `target` is the number of its node."""
+def explain_values(t: torch.Tensor, name: str, loss: torch.Tensor, graph: Graph, live: Live, target: int) -> Reason:
+    """Compare the gradient that a tensor has with the one that this loss gives. `target` is the number of its node.
+
+    Raises HelperError for a loss that is not one real number.
+    """
     grad = t.grad
     if graph.freed:
         if grad is None:
@@ -62,16 +67,26 @@ def explain_values(t: torch.Tensor, name: str, loss: torch.Tensor, graph: Graph,
             "tensors are freed",
             "Run the forward again and ask before backward.",
         )
-    if loss.numel() != 1:
-        raise HelperError(f"the loss has shape {tuple(loss.shape)}, and one number was wanted: give loss.sum()")
-    (fresh,) = torch.autograd.grad(loss, t, retain_graph=True, allow_unused=True)
+    require_number(loss, "the loss")
+    if why := not_ready(graph, live.nodes):
+        return Reason(
+            "can't be computed", f"{name} is reached from the loss, and its gradient can't be computed: {why}"
+        )
+    try:
+        with grads_kept():
+            (fresh,) = torch.autograd.grad(loss, t, retain_graph=True, allow_unused=True)
+    except Exception as error:  # of the reader's hook or Function, or of torch about what one of them gave
+        text = f"{name} can be reached from the loss, and backward raises {type(error).__name__}: {first_line(error)}"
+        return Reason("raised", text, "explain_error(loss.backward) tells more.")
     seen = Gradient.of(fresh)
     if seen is None:
         return Reason("undefined", f"{name} is in the graph, and the backward of its consumer returns None for it")
+    if not seen.values:
+        return Reason("empty", f"{name} has no elements, and so has its gradient")
     if not seen.finite:
-        return _born(name, loss)
+        return _born(name, loss, graph)
     if seen.zero:
-        return _zero(name, loss, target)
+        return _zero(name, loss, graph, target)
     if grad is None:
         return Reason(
             "no backward yet",
@@ -85,25 +100,26 @@ def explain_values(t: torch.Tensor, name: str, loss: torch.Tensor, graph: Graph,
 
 
 def _compared(grad: torch.Tensor, fresh: torch.Tensor, name: str) -> Reason:
-    if torch.allclose(grad, fresh, rtol=1e-4, equal_nan=True):
+    grad, fresh = flat(grad.detach()), flat(fresh.detach()).to(grad.dtype)
+    if len(grad) == len(fresh) and torch.allclose(grad, fresh, rtol=1e-4, equal_nan=True):
         return Reason("right", f"{attribute(name, 'grad')} is what this loss gives: nothing is wrong with it")
-    ratio = (grad.flatten() @ fresh.flatten() / (fresh.flatten() @ fresh.flatten())).item()
+    ratio = (grad @ fresh / (fresh @ fresh)).item() if len(grad) == len(fresh) else 0
+    if isinstance(ratio, complex) and abs(ratio.imag) <= 1e-4 * abs(ratio.real):
+        ratio = ratio.real
     times = round(ratio) if isinstance(ratio, float) and abs(ratio) < 1e9 else 0
-    if times > 1 and torch.allclose(grad, times * fresh, rtol=1e-4):
+    if 1 < times <= MOST_CALLS and torch.allclose(grad, times * fresh, rtol=1e-4):
         return Reason(
             "accumulated",
             f"{attribute(name, 'grad')} is {times} times the gradient of this loss: {times} backward calls have "
-            "added to it, "
-            "and nothing "
-            "set it to None between them",
-            "Call optimizer.zero_grad() before each backward, or w.grad = None.",
+            f"added to it, and nothing set it to None between them, or backward ran on a loss {times} times as large",
+            "Call optimizer.zero_grad() before each backward, or w.grad = None; where gradients are added up on "
+            f"purpose, compare with {times} times this loss.",
         )
     if ratio and torch.allclose(grad, ratio * fresh, rtol=1e-3):
         return Reason(
             "scaled",
-            f"{attribute(name, 'grad')} is {ratio:.4g} times the gradient of this loss: something scaled it, such as a "
-            "GradScaler, gradient "
-            "clipping, or a loss divided by a number of steps",
+            f"{attribute(name, 'grad')} is {ratio:,.6g} times the gradient of this loss: something scaled it, such as "
+            "a GradScaler, gradient clipping, or a loss divided by a number of steps",
             "Compare before clipping, and after unscale_().",
         )
     return Reason(
@@ -115,7 +131,19 @@ def _compared(grad: torch.Tensor, fresh: torch.Tensor, name: str) -> Reason:
     )
 
 
-def _zero(name: str, loss: torch.Tensor, target: int) -> Reason:
+def _too_large(graph: Graph, cause: str, name: str, what: str) -> Reason | None:
+    if len(graph.nodes) <= MOST_NODES:
+        return None
+    return Reason(
+        cause,
+        f"the gradient of {name} is {what}; where it became so is not looked for, as the graph has "
+        f"{len(graph.nodes):,} nodes, more than the {MOST_NODES:,} that are gone through one by one",
+    )
+
+
+def _zero(name: str, loss: torch.Tensor, graph: Graph, target: int) -> Reason:
+    if reason := _too_large(graph, "zero", name, "zero"):
+        return reason
     flow = Flow.of(loss)
     node = _killer(flow, target)
     if node is None:
@@ -156,8 +184,10 @@ def _toward(graph: Graph, target: int) -> set[int]:
     return found
 
 
-def _born(name: str, loss: torch.Tensor) -> Reason:
+def _born(name: str, loss: torch.Tensor, graph: Graph) -> Reason:
     """Say at which node a gradient first is not finite."""
+    if reason := _too_large(graph, "not finite", name, "not finite"):
+        return reason
     flow = Flow.of(loss)
     for step in flow.steps:
         node = flow.graph.nodes[step.node]

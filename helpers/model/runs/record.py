@@ -93,6 +93,13 @@ class Record:
 
     events: list[Event] = field(default_factory=list)
     tensors: list[Seen] = field(default_factory=list)
+    _makers: dict[int, list[Event]] = field(default_factory=dict)
+
+    def add(self, event: Event) -> None:
+        """Add the newest call."""
+        self.events.append(event)
+        for tensor in dict.fromkeys((*event.outputs, *(write.tensor for write in event.writes))):
+            self._makers.setdefault(tensor, []).append(event)
 
     def calls(self, *names: str) -> Iterator[Event]:
         """Yield the calls with one of these names."""
@@ -104,9 +111,7 @@ class Record:
 
     def makers(self, tensor: int) -> Iterator[Event]:
         """Yield the calls that made a tensor or wrote to it, the newest first."""
-        for event in reversed(self.events):
-            if tensor in event.outputs or any(write.tensor == tensor for write in event.writes):
-                yield event
+        yield from reversed(self._makers.get(tensor, ()))
 
     def shown(self, tensor: int, otherwise: str = "the tensor") -> str:
         """Return the reader's text for a tensor, in backquotes."""
@@ -159,7 +164,7 @@ class Recorder(Watch):
                 for n, t in zip(inputs, given, strict=True):
                     if any(write.tensor == n for write in writes) or call.name == "requires_grad_":
                         self._update(n, t)
-                self.record.events.append(Event(number, call, inputs, outputs, kept, *modes, first, last, writes))
+                self.record.add(Event(number, call, inputs, outputs, kept, *modes, first, last, writes))
 
     def _see(self, t: torch.Tensor) -> int:
         number = self.number(t)

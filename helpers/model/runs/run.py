@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from helpers.model.adapter import plain_access
+from helpers.model.autograd.names import parameters_of
 from helpers.model.errors.failure import Failure
+from helpers.model.finding import HelperError
 from helpers.model.owners import names_in
 from helpers.model.runs.record import Recorder
 from helpers.model.source import reader_frame
@@ -53,15 +56,30 @@ class Run(Recorder):
         with plain_access():
             for reference, name in list(self.modules.values()):
                 module = reference()
-                for path, parameter in module.named_parameters(remove_duplicate=False) if module is not None else ():
-                    found[f"{name}.{path}" if name else path] = parameter
+                with suppress(HelperError):  # a module that can't list its parameters
+                    for path, parameter in parameters_of(module) if module is not None else ():
+                        found[f"{name}.{path}" if name else path] = parameter
         return found
 
     def _called(self, module: torch.nn.Module, _: Any) -> None:
         frame = reader_frame(sys._getframe(1), READER)
         if id(module) in self.modules or frame is None:
             return
-        known = next((name for name, value in names_in(frame).items() if value is module), None)
         if any(ref() is not None and module in set(ref().modules()) for ref, _ in self.modules.values()):
             return  # a part of a module that is known already
-        self.modules[id(module)] = weakref.ref(module), known or type(module).__name__
+        self.modules[id(module)] = weakref.ref(module), self._name(module, names_in(frame))
+
+    def _name(self, module: torch.nn.Module, variables: dict[str, Any]) -> str:
+        """Return the reader's name for a module: a variable, a path such as "gan.generator", or its class."""
+        for name, value in variables.items():
+            if value is module:
+                return name
+        for name, value in variables.items():
+            if issubclass(type(value), torch.nn.Module):
+                with suppress(Exception):  # a module that can't list its parts
+                    for path, part in value.named_modules():
+                        if part is module:
+                            return f"{name}.{path}"
+        name, used = type(module).__name__, [known for _, known in self.modules.values()]
+        again = sum(known.partition(" ")[0] == name for known in used)
+        return f"{name} {again + 1}" if again else name
