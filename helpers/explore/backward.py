@@ -68,12 +68,14 @@ class BackwardExplorer:
         nodes, step = self.flow.graph.nodes, self.step
         if step is None:
             root = nodes[self.flow.graph.roots[0].to]
-            return f"Before the first step: the gradient 1 is ready for {root.label}, the node that made the loss."
+            which = "as the loss is a leaf itself" if root.kind == "leaf" else "the node that made the loss"
+            return f"Before the first step: the gradient 1 is ready for {root.label}, {which}."
         node = nodes[step.node]
         came = _in_sentence(next((g for g in step.arrived if g is not None), None))
         if node.kind == "leaf":
             name = f"{node.names[0]}.grad" if node.names else "the .grad of a leaf without a name"
-            several = len(self.flow.graph.consumers[node.number]) > 1
+            senders = self.flow.graph.consumers[node.number]
+            several = sum(e is not None and e.to == node.number for n in senders for e in nodes[n].edges) > 1
             return f"{node.name} adds {came} to {name}{', the sum of all that was sent here' if several else ''}."
         gone = [_target(nodes, edge.to, g) for edge, g in zip(node.edges, step.left, strict=False) if edge is not None]
         sends = " and ".join(gone) if gone else "nothing on"
@@ -149,7 +151,7 @@ def _shown(gradient: Gradient | None, short: bool = False) -> str:
         return "no gradient"
     most = 2 if short else MOST_SHOWN
     values = [short_number(value) for value in gradient.values[:most]]
-    if gradient.shape == () and values:
+    if gradient.shape == () and len(values) == 1:
         return values[0]
     size = 1
     for n in gradient.shape:
@@ -160,11 +162,19 @@ def _shown(gradient: Gradient | None, short: bool = False) -> str:
 def _in_sentence(gradient: Gradient | None) -> str:
     """Return a gradient of up to three numbers as it is, a larger one by its shape."""
     small = gradient is None or len(gradient.values) <= 3
-    return _shown(gradient) if small else f"a gradient of shape {gradient.shape}"
+    return (
+        _shown(gradient)
+        if small
+        else ("a nested gradient" if _shape(gradient) == "nested" else f"a gradient of shape {gradient.shape}")
+    )
+
+
+def _shape(gradient: Gradient) -> str:
+    return "nested" if gradient.shape == () and len(gradient.values) > 1 else str(gradient.shape)
 
 
 def _cells(gradient: Gradient | None) -> tuple[str, str]:
-    return (str(gradient.shape), _shown(gradient)) if gradient else ("", "none: it counts as zeros")
+    return (_shape(gradient), _shown(gradient)) if gradient else ("", "none: it counts as zeros")
 
 
 def _target(nodes: tuple[Node, ...], to: int, gradient: Gradient | None) -> str:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.autograd.graph import Node as LiveNode
+from torch.nn.parameter import is_lazy
 
 from helpers.model.adapter import (
     Saved,
@@ -79,7 +80,7 @@ def _hold_in_order(graph: Graph, live: list[LiveNode]) -> None:
 def _edges(roots: Any) -> tuple[list[GradientEdge], list[str]]:
     """Return the gradient edges of what the reader gave, with a text for each."""
     if isinstance(roots, dict):
-        pairs = [(str(key), value) for key, value in roots.items()]
+        pairs = [(key if type(key) is str else in_short(key), value) for key, value in roots.items()]
     elif isinstance(roots, list | tuple) and not isinstance(roots, GradientEdge):
         pairs = [(f"[{i}]", value) for i, value in enumerate(roots)]
     else:
@@ -96,9 +97,11 @@ def _edge(value: Any, name: str) -> GradientEdge:
         return value
     if not isinstance(value, torch.Tensor):
         raise HelperError(f"{in_short(value)} came{where}, and a tensor with a graph was wanted")
+    if is_lazy(value):
+        raise HelperError(f"a parameter without a shape came{where}: run its module once, which gives it one")
     with plain_access():
         if not value.requires_grad:
-            raise HelperError(f"the tensor of shape {tuple(value.shape)}{where} has no graph: {without_graph(value)}")
+            raise HelperError(f"{in_short(value).replace('a ', 'the ', 1)}{where} has no graph: {without_graph(value)}")
         return get_gradient_edge(value)
 
 
@@ -148,7 +151,7 @@ class _Walk:
         )
         leaf = leaf_variable(live)
         if leaf is not None:
-            shape, named = ((tuple(leaf.shape), leaf.dtype),), tuple(self.names.of_leaf(leaf))
+            shape, named = ((_shape(leaf), leaf.dtype),), tuple(self.names.of_leaf(leaf))
             hooks = _hooks(named[0] if named else "the leaf", leaf)
             return Node(number, name, "leaf", edges, shape, None, named, hooks=hooks)
         function = forward_class(live)
@@ -175,7 +178,7 @@ class _Walk:
             return SavedTensor(saved.name, "recomputed")
         if not isinstance(value, torch.Tensor):
             return SavedTensor(saved.name, saved.state)
-        shape, dtype = tuple(value.shape), value.dtype
+        shape, dtype = _shape(value), value.dtype
         nbytes = value.numel() * value.element_size()
         owner, storage = "", None
         if value.layout == torch.strided and type(value) in (torch.Tensor, torch.nn.Parameter):
@@ -221,6 +224,11 @@ def _name(live: LiveNode) -> str:
     return live.name().rpartition("::")[2] if name == "CppFunction" else name
 
 
+def _shape(t: torch.Tensor) -> tuple[int, ...]:
+    """Return a shape; of a nested tensor (), as `adapter.output_metadata` does."""
+    return () if t.is_nested else tuple(t.shape)
+
+
 def _kind(name: str) -> str:
     if name == "CopySlices":
         return "in-place"
@@ -241,6 +249,6 @@ def _context(live: Any) -> Iterator[ContextValue]:
             continue
         if isinstance(value, torch.Tensor):
             role = "output" if value.grad_fn is live else "tensor"
-            yield ContextValue(name, f"a tensor of shape {tuple(value.shape)}", role)
+            yield ContextValue(name, in_short(value), role)
         else:
             yield ContextValue(name, in_short(value))
