@@ -51,11 +51,12 @@ def draw_graph(
         )
     with collector_paused():
         graph = loss if isinstance(loss, Graph) else Graph.of(loss, model=model)
-        return _drawn(graph, depth, expand)
+        kinds = {path: type(part).__name__ for path, part in model.named_modules()} if model is not None else {}
+        return _drawn(graph, depth, expand, kinds)
 
 
-def _drawn(graph: Graph, depth: int | None, expand: Sequence[str]) -> Drawing:
-    found = boxes(graph, depth, expand)
+def _drawn(graph: Graph, depth: int | None, expand: Sequence[str], kinds: dict[str, str]) -> Drawing:
+    found = [_with_class(box, kinds) for box in boxes(graph, depth, expand)]
     drawn = found if len(found) <= MOST_BOXES else found[:CUT_TO]
     left_out = sum(len(box.members) for box in found[len(drawn) :])
     compact = sum(box.kind == "module" for box in drawn) > COMPACT_FROM
@@ -72,6 +73,12 @@ def _drawn(graph: Graph, depth: int | None, expand: Sequence[str]) -> Drawing:
     entries = _entries(graph, drawn)
     placed = place([card[:2] for card in cards], lines, gaps=gaps, marked=entries)
     return Drawing(_svg(cards, drawn, lines, labels, entries, placed, sentence), sentence)
+
+
+def _with_class(box: Box, kinds: dict[str, str]) -> Box:
+    """Add the class of the module to the title of its box."""
+    kind = kinds.get(box.path) if box.kind == "module" else None
+    return box._replace(title=f"{box.title}: {kind}") if kind else box
 
 
 class Progress(NamedTuple):

@@ -28,9 +28,7 @@ def graph_sentence(graph: Graph, boxes: Sequence[Box], depth: int | None, expand
     ]
     second = sum(node.order > 1 for node in graph.nodes)
     if second:
-        told.append(
-            f"{counted(second, 'node')} made after the first root, as backward makes them with create_graph=True."
-        )
+        told.append(f"{counted(second, 'node')} made after the first root.")
     if depth is not None:
         opened = f", with {_listed(list(expand))} node by node" if expand else ""
         told.append(f"Grouped by module to depth {depth} in {_boxes(len(boxes))}{opened}. {RULE}")

@@ -106,7 +106,9 @@ def test_every_box_is_drawn_once_with_its_title(case):
     shown, _ = parsed(drawing)
     assert sorted(shown) == [box.number for box in wanted]
     for box in wanted:
-        assert shown[box.number].texts[0] == box.title
+        title, _, kind = shown[box.number].texts[0].partition(": ")
+        assert title == box.title
+        assert (kind != "") == (box.kind == "module")
         if box.kind != "module":
             assert shown[box.number].node == box.members[0]
             assert graph.nodes[box.members[0]].name == box.title
@@ -320,7 +322,7 @@ def test_an_expanded_module_is_drawn_node_by_node():
     model, loss = gpt_loss(2)
     titles = [b.texts[0] for b in parsed(draw_graph(loss, model=model, depth=2, expand=("h.0.mlp",)))[0].values()]
     assert "GeluBackward0" in titles
-    assert "h.1" in titles
+    assert "h.1: Block" in titles
 
 
 def _chain(count):

@@ -249,7 +249,7 @@ def two_models_that_share_a_part():
 
 
 @case(
-    {"first": {"4 operators"}, "second": {"4 operators"}, "AccumulateGrad": {"first.0.bias, second.1.bias"}},
+    {"first: Sequential": {"4 operators"}, "second: Sequential": {"4 operators"}, "AccumulateGrad": {"first.0.bias, second.1.bias"}},
     "Grouped by module to depth 1 in 4 boxes.",
     ["gradient enters"],
 )
@@ -284,7 +284,7 @@ def very_long_names():
     return draw_graph(model[name](torch.ones(1, 2)).sum(), model=model)
 
 
-@case({"…meencoder_block_with_a_very_long_name": {"3 operators, 2 leaves"}})
+@case({"…ock_with_a_very_long_name: Sequential": {"3 operators, 2 leaves"}})
 def very_long_names_of_groups():
     name = 3 * "encoder_block_with_a_very_long_name"
     model = nn.ModuleDict({name: nn.Sequential(nn.Linear(2, 2))})
