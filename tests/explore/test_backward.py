@@ -118,7 +118,7 @@ def test_the_still_form_lists_the_steps_and_moves_nothing():
     html, text = panel.app.still()
     assert text.splitlines()[0] == "1. SumBackward0 runs: 1. arrived, and it sends [1., 1., 1.] to MulBackward0."
     assert len(text.splitlines()) == 3
-    assert html.count("<div>") == 3
+    assert html.count(" runs: ") == 2
     assert panel.app.at == 2
     assert (html, text) == square().app.still()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from xml.etree import ElementTree
 
 import pytest
@@ -139,6 +140,81 @@ def test_a_second_backward_is_told_with_both_lines(built):
 
 
 # Training steps
+
+
+def test_a_whole_training_loop_raises_no_false_alarm(built):
+    model = built.model
+
+    def train():
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        average = copy.deepcopy(model)
+        for _ in range(2):
+            model.train()
+            optimizer.zero_grad()
+            for _ in range(2):
+                loss = built.loss() / 2
+                loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            with torch.no_grad():
+                for old, new in zip(average.parameters(), model.parameters(), strict=True):
+                    old.lerp_(new, 0.1)
+            model.eval()
+            with torch.inference_mode():
+                built.loss().item()
+
+    told(explain_grad(train), "right")
+    assert "raised no error" in explain_error(train).text
+
+
+def test_a_detach_that_is_meant_raises_no_false_alarm():
+    def quantize():
+        encoder, book, decoder = nn.Linear(3, 3), nn.Embedding(4, 3), nn.Linear(3, 3)
+        x = torch.randn(5, 3)
+        z = encoder(x)
+        q = book(torch.cdist(z, book.weight).argmin(1))
+        straight = z + (q - z).detach()
+        loss = F.mse_loss(decoder(straight), x) + F.mse_loss(q, z.detach()) + F.mse_loss(z, q.detach())
+        loss.backward()
+
+    def act():
+        policy, value = nn.Linear(3, 2), nn.Linear(3, 1)
+        states = torch.randn(4, 3)
+        choice = torch.distributions.Categorical(logits=policy(states))
+        actions = choice.sample()
+        rewards = torch.tensor([float(action) for action in actions])
+        guess = value(states).squeeze(1)
+        loss = -(choice.log_prob(actions) * (rewards - guess.detach())).mean() + F.mse_loss(guess, rewards)
+        loss.backward()
+
+    def closure():
+        model = nn.Linear(3, 1)
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+
+        def again():
+            optimizer.zero_grad()
+            loss = model(torch.ones(2, 3)).square().sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(again)
+
+    for step in (quantize, act, closure):
+        told(explain_grad(step), "right")
+
+
+def test_the_modules_of_a_trainer_are_named_by_its_attributes():
+    class Trainer:
+        def __init__(self):
+            self.net, self.aux = nn.Linear(3, 1), nn.Linear(3, 1)
+            self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+        def step(self):
+            x = torch.ones(2, 3)
+            (self.net(x) + self.aux(x)).sum().backward()
+            self.optimizer.step()
+
+    told(explain_grad(Trainer().step), "not in the optimizer", "`self.aux.weight` and `self.aux.bias` have a gradient")
 
 
 def test_a_gan_step_with_two_optimizers_is_right():

@@ -104,7 +104,7 @@ def argument_names(signed: Callable, count: int, cls: type[Function] | None = No
                 names += [f"{p.name}[{k}]" for k in range(count + 1)]
             elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
                 names.append(p.name)
-    except (TypeError, ValueError):  # a builtin has no signature
+    except Exception:  # a builtin has none, and a __getattr__ of the reader's may raise anything
         pass
     if cls is not None and not sets_up(cls):
         names = names[1:]

@@ -6,6 +6,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -75,11 +76,18 @@ class Run(Recorder):
             if value is module:
                 return name
         for name, value in variables.items():
-            if issubclass(type(value), torch.nn.Module):
-                with suppress(Exception):  # a module that can't list its parts
-                    for path, part in value.named_modules():
-                        if part is module:
-                            return f"{name}.{path}"
+            with suppress(Exception):  # a module that can't list its parts, an object that computes its attributes
+                if path := _path_to(module, value):
+                    return f"{name}.{path}"
         name, used = type(module).__name__, [known for _, known in self.modules.values()]
         again = sum(known.partition(" ")[0] == name for known in used)
         return f"{name} {again + 1}" if again else name
+
+
+def _path_to(module: torch.nn.Module, holder: Any) -> str:
+    """Return the path from a module or an object to a part or an attribute of it; "" where there is none."""
+    if issubclass(type(holder), torch.nn.Module):
+        return next((path for path, part in holder.named_modules() if part is module), "")
+    if issubclass(type(holder), type | ModuleType):
+        return ""
+    return next((name for name, value in vars(holder).items() if value is module), "")
