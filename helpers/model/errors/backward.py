@@ -14,7 +14,7 @@ from helpers.model.autograd.names import Names, parameters_of
 from helpers.model.autograd.reading import Live, read_graph
 from helpers.model.errors.failure import Answer, Failure, explains
 from helpers.model.finding import HelperError
-from helpers.model.gradients.cuts import find_cut
+from helpers.model.gradients.cuts import Cut, find_cut, find_cut_between
 from helpers.model.gradients.reasons import listed
 from helpers.model.owners import local_names
 from helpers.model.runs.record import Event, Record
@@ -52,7 +52,8 @@ def _version(match: re.Match, failure: Failure) -> Answer | None:
     owner = owner.replace("its  ", "").replace("its ,", "") + _as_view(saved, failure)
     by = "it was changed in place"
     if guilty is not None:
-        by = f"{guilty.call.expression}{guilty.call.where} changed it in place"
+        inside = f"{guilty.call.shown} in " if guilty.grad_mode and not guilty.call.direct else ""
+        by = f"{inside}{guilty.call.expression}{guilty.call.where} changed it in place"
     text = (
         f"{saver} saved {owner} at version {saved.versions[0]}{saved_for}, and {by} "
         f"to version {saved.versions[1]} before backward needed it"
@@ -76,6 +77,10 @@ def _written_name(record: Record, saved: SavedTensor, written: list[int]) -> str
 
 def _version_remedy(what: str, guilty: Event | None) -> str:
     if guilty is not None and not guilty.call.direct:
+        if guilty.name in ("embedding", "embedding_bag"):
+            return "An Embedding with max_norm rescales its weight in every forward: use weight.clone() before it."
+        if guilty.grad_mode:
+            return "A module in that call writes in place, such as ReLU(inplace=True): give it inplace=False."
         return (
             "Nothing in your forward is in place here: call every backward that needs these values before the step, or "
             "run the forward again after it."
@@ -219,12 +224,30 @@ def _unused(match: re.Match, failure: Failure) -> Answer | None:
     reached |= {id(t) for t in asked if t.grad_fn is not None and t.grad_fn in live.nodes}
     missing = [t for t in asked if id(t) not in reached]
     names = _names_of(failure, missing)
-    silent = sorted({name.rpartition(".")[0] for name in names if "." in name})
-    uses = "was never used in this forward"
-    why = f": {listed(silent)} {uses}" if silent and len(silent) <= 4 else f": it {uses}"
+    shown = re.sub(r"`(a tensor of [^`]*)`", r"\1", listed(names))
     count = f"{len(missing)} of the {len(asked)} tensors" if len(asked) > 1 else "the tensor"
-    text = f"{count} that {failure.call.shown} was asked for can't be reached from the loss, {listed(names)}{why}"
-    return text, "Use them in the forward, leave them out, or pass allow_unused=True, which gives None for them."
+    text = f"{count} that {failure.call.shown} was asked for can't be reached from the loss, {shown}"
+    allow = "allow_unused=True gives None for what the loss does not reach."
+    cut = next(filter(None, (_cut_between(failure, t) for t in missing)), None)
+    if cut is not None:
+        return f"{text}: {cut.text}", f"{cut.remedy} {allow}"
+    silent = sorted({name.rpartition(".")[0] for name in names if "." in name})
+    them = "it" if len(missing) == 1 else "they"
+    who = listed(silent) if silent and len(silent) <= 4 else them
+    was = "were" if (them == "they" and who == them) or len(silent) > 1 else "was"
+    return (
+        f"{text}: {who} {was} never used in this forward",
+        f"Use what is missing in the forward, or leave it out; {allow}",
+    )
+
+
+def _cut_between(failure: Failure, source: torch.Tensor) -> Cut | None:
+    """Return where the history from a tensor to the first loss of a failed call ends."""
+    losses = tensors_in(failure.args[:1])
+    if failure.run is None or not losses:
+        return None
+    numbers = failure.run.number(source), failure.run.number(losses[0])
+    return None if None in numbers else find_cut_between(failure.run.record, *numbers)
 
 
 def _names_of(failure: Failure, tensors: list[torch.Tensor]) -> list[str]:

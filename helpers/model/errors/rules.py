@@ -23,10 +23,19 @@ def _plain(pattern: str, text: str, remedy: str) -> None:
 
 
 _plain(
-    r"grad can be implicitly created only for (?:scalar|real scalar) outputs",
-    "{call} starts from {operand}, which has more than one element (or is complex), and backward needs one number to "
-    "start from",
+    r"grad can be implicitly created only for real scalar outputs but got torch\.(\w+)",
+    "{call} starts from {operand}, which is {0}, and backward needs a real number to start from",
+    "Make it real, with abs() or .real.",
+)
+_plain(
+    r"grad can be implicitly created only for scalar outputs",
+    "{call} starts from {operand}, which has more than one element, and backward needs one number to start from",
     "Reduce it with sum() or mean(), or give the gradient of each element: t.backward(torch.ones_like(t)).",
+)
+_plain(
+    r"can't optimize a non-leaf Tensor",
+    "{call} was given the result of an operation, and an optimizer can only change leaves",
+    "Give it the leaf itself, such as the parameter; after .to(…), make it a leaf: w = w.detach().requires_grad_().",
 )
 _plain(
     r"(?<!view of )a leaf Variable that requires grad is being used in an in-place operation",
@@ -99,8 +108,9 @@ _plain(
     "Keep numbers and flags as attributes, such as ctx.scale = scale.",
 )
 _plain(
-    r"Mismatch in shape: grad_output\[(\d+)\] has a shape of (.*?) and output\[\d+\] has a shape of (.*?)\.",
-    "{call} was given a gradient of shape {1} for an output of shape {2}, and the two must be equal",
+    r"Mismatch in shape: grad_output\[(\d+)\] has a shape of torch\.Size\(\[(.*?)\]\) and output\[\d+\] has a shape "
+    r"of torch\.Size\(\[(.*?)\]\)",
+    "{call} was given a gradient of shape ({1}) for an output of shape ({2}), and the two must be equal",
     "Give one number for each element of the output.",
 )
 

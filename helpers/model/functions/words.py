@@ -125,8 +125,9 @@ def backward_name(cls: type[Function]) -> str:
 
 def class_called(fn: Callable, wanted: str = "") -> type[Function] | None:
     """Return the Function class that a plain function names in its code, the one called `wanted` or the only one."""
-    code = getattr(fn, "__code__", None)
-    if code is None:
+    try:
+        code = fn.__code__
+    except Exception:  # no plain function, and a __getattr__ of the reader's may raise anything
         return None
     cells = zip(code.co_freevars, fn.__closure__ or (), strict=False)
     known = {**fn.__globals__, **{n: c.cell_contents for n, c in cells if not _empty(c)}}

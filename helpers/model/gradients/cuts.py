@@ -116,6 +116,21 @@ def _number_cut(event: Event) -> Cut:
     )
 
 
+def _gradient_cut(event: Event) -> Cut:
+    """Tell a gradient that has no graph of its own: a second derivative needs one."""
+    line, at = event.call.place.line if event.call.place else None, event.call.at
+    if event.call.count == 1:  # the attribute .grad
+        text = f"the graph ends at {at}, which backward filled without a graph of the gradient itself"
+        return Cut("no graph of the gradient", text, "Use torch.autograd.grad(loss, x, create_graph=True).", line)
+    if event.call.keyword("create_graph", "") == "`True`":
+        text = f"the graph ends at {at}: a backward in it records no graph, as one marked once_differentiable does"
+        return Cut(
+            "no graph of the gradient", text, "Write that backward with torch operations, without the mark.", line
+        )
+    text = f"the graph ends at {at}, which records no graph of the gradient itself"
+    return Cut("no graph of the gradient", text, "Pass create_graph=True to it.", line)
+
+
 def _cut(record: Record, event: Event, number: int, later: list[Event]) -> Cut:
     line = event.call.place.line if event.call.place else None
     seen = record.tensors[number]
@@ -134,6 +149,8 @@ def _cut(record: Record, event: Event, number: int, later: list[Event]) -> Cut:
             f"Leave out {'.data' if event.name == 'data' else 'detach()'} where the gradient must pass.",
             line,
         )
+    if event.name == "grad":
+        return _gradient_cut(event)
     if not event.grad_mode:
         return Cut(
             "no_grad",

@@ -18,6 +18,7 @@ from helpers.model.gradients.cuts import Cut, find_cut, find_cut_between
 from helpers.model.gradients.leaves import reason_for_none
 from helpers.model.gradients.parameters import not_reached, optimizer_mismatch
 from helpers.model.gradients.reasons import Reason
+from helpers.model.gradients.writes import unnoticed_writes
 from helpers.model.runs.run import Run
 from helpers.model.watch import Call, name_of, require_callable, run_reader
 
@@ -128,7 +129,7 @@ class _GradRun(Run):
                     )
                     self._add(1, "fresh leaf", text, cut.remedy, cut.line)
         try:
-            graph, live = read_graph(roots, Names({}, None))
+            graph, live = read_graph(roots, Names(self.parameters(), None))
         except HelperError:  # no graph: backward raises, and its error is told
             return
         for leaf in graph.leaves:
@@ -141,6 +142,10 @@ class _GradRun(Run):
                     self.got[name] = None
         for text in self._unchecked(graph, live.nodes):
             self._add(2, "unchecked save", text, "Use ctx.save_for_backward: it raises where this is silent.", None)
+        for event, text in unnoticed_writes(self.record, graph, live):
+            line = event.call.place.line if event.call.place else None
+            remedy = "Write without .data, under torch.no_grad(), before the forward or after the last backward."
+            self._add(2, "unnoticed write", text, remedy, line)
 
     def _unchecked(self, graph: Graph, live: tuple) -> Iterator[str]:
         """Yield a sentence for each tensor on a ctx that was written to after the forward of its Function."""

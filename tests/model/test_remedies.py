@@ -1,0 +1,197 @@
+"""The remedies work: what a diagnosis advises is done, and the program then runs and gets the right gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from helpers import explain_error, explain_grad
+
+
+def leaf(*values: float) -> torch.Tensor:
+    return torch.tensor([float(v) for v in values or (1, 2, 3)], requires_grad=True)
+
+
+class Twice(torch.autograd.Function):
+    """A square whose backward records no graph."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        return 2 * grad * ctx.saved_tensors[0]
+
+
+class Raises(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.view(7)
+
+
+# Pairs: a program that fails, and the same with what the remedy says
+
+
+def edited_by_a_module(inplace: bool = True):
+    nn.Sequential(nn.Linear(3, 3), nn.Sigmoid(), nn.ReLU(inplace))(torch.ones(2, 3)).sum().backward()
+
+
+def edited_by_an_embedding(clone: bool = False):
+    table = nn.Embedding(5, 3, max_norm=0.1)
+    w = table.weight.clone() if clone else table.weight
+    y = (w * w).sum()
+    table(torch.tensor([1])).sum().backward()
+    y.backward()
+
+
+def edited_through_an_index(new: bool = False):
+    a = leaf()
+    b = a * 2
+    c = b * b
+    if new:
+        b = torch.cat([torch.zeros(1), b[1:]])
+    else:
+        b[0] = 0
+    c.sum().backward()
+
+
+def edited_attention(new: bool = False):
+    q = torch.randn(1, 1, 3, 4, requires_grad=True)
+    mixed = F.scaled_dot_product_attention(q, q, q)
+    if new:
+        mixed = mixed + 1
+    else:
+        mixed += 1
+    mixed.sum().backward()
+
+
+def complex_loss(real: bool = False):
+    loss = (leaf() * 1j).sum()
+    (loss.abs() if real else loss).backward()
+
+
+def wrong_shape(right: bool = False):
+    (leaf() * 2).backward(torch.ones(3 if right else 2))
+
+
+def optimizer_of_a_result(made_leaf: bool = False):
+    w = leaf() * 1
+    if made_leaf:
+        w = w.detach().requires_grad_()
+    torch.optim.SGD([w], lr=0.1)
+
+
+def second_derivative(create_graph: bool = False):
+    x = leaf()
+    (grad,) = torch.autograd.grad((x**3).sum(), x, create_graph=create_graph)
+    grad.sum().backward()
+
+
+def derivative_of_a_filled_grad(mended: bool = False):
+    x = leaf()
+    loss = (x**3).sum()
+    if mended:
+        (grad,) = torch.autograd.grad(loss, x, create_graph=True)
+        grad.sum().backward()
+    else:
+        loss.backward()
+        x.grad.sum().backward()
+
+
+def asked_after_a_cut(mended: bool = False):
+    layer = nn.Linear(3, 1)
+    h = layer(torch.ones(2, 3))
+    if not mended:
+        h = h.detach()
+    torch.autograd.grad((h * leaf(1)).sum(), list(layer.parameters()))
+
+
+PAIRS = [
+    (edited_by_a_module, (False,), ["its result, a tensor", "`relu` in `nn.Sequential(", "give it inplace=False"]),
+    (edited_by_an_embedding, (True,), ["`table.weight`", "max_norm rescales its weight", "weight.clone()"]),
+    (edited_through_an_index, (True,), ["its input `b`", "`b[0] = 0` (line 8 of", "Make a new tensor"]),
+    (edited_attention, (True,), ["its result `mixed`", "`mixed += 1` (line 7 of", "h = h + 1"]),
+    (complex_loss, (True,), ["which is complex64", "with abs()"]),
+    (wrong_shape, (True,), ["shape (2) for an output of shape (3)"]),
+    (optimizer_of_a_result, (True,), ["can only change leaves", "w = w.detach().requires_grad_()"]),
+    (second_derivative, (True,), ["records no graph of the gradient itself", "Pass create_graph=True"]),
+    (derivative_of_a_filled_grad, (True,), ["`x.grad` (line 9", "torch.autograd.grad(loss, x, create_graph=True)"]),
+    (asked_after_a_cut, (True,), ["`layer.weight` and `layer.bias`", "`h.detach()` (line 5", "Leave out detach()"]),
+]
+
+
+@pytest.mark.parametrize(("program", "mended", "parts"), PAIRS, ids=lambda given: getattr(given, "__name__", ""))
+def test_the_cause_is_named_and_the_remedy_works(program, mended, parts):
+    finding = explain_error(program)
+    assert finding.known, finding
+    for part in parts:
+        assert part in str(finding), f"{part!r} is not in: {finding}"
+    assert "raised no error" in explain_error(program, *mended).text
+
+
+def test_a_backward_that_records_no_graph_is_told():
+    def step():
+        x = leaf()
+        (grad,) = torch.autograd.grad(Twice.apply(x).sum(), x, create_graph=True)
+        grad.sum().backward()
+
+    assert "marked once_differentiable" in explain_error(step).text
+
+
+def test_a_tensor_without_a_name_stands_without_backquotes():
+    finding = explain_error(lambda: torch.autograd.grad(leaf().sum(), leaf()))
+    assert "from the loss, a tensor of shape (3,): it was never used in this forward" in finding.text
+
+
+def test_an_error_inside_the_readers_backward_is_not_taken_for_one_of_the_call():
+    loss = Raises.apply(leaf()).sum()
+    finding = explain_error(lambda: loss.backward())
+    assert finding.text.startswith("`return grad.view(7)` (line 3 of backward()) raised RuntimeError while `loss.back")
+    assert "backward raises RuntimeError" in explain_grad(next(iter(leaves_of(loss))), loss).text
+
+
+def leaves_of(loss: torch.Tensor):
+    node = loss.grad_fn
+    while node.next_functions:
+        node = node.next_functions[0][0]
+    yield node.variable
+
+
+# Writes that autograd does not notice
+
+
+def test_a_write_through_data_between_forward_and_backward_is_told():
+    def step(early: bool):
+        layer = nn.Linear(3, 1)
+        if early:
+            layer.weight.data.mul_(0.5)
+        loss = layer(torch.ones(2, 3, requires_grad=True)).sum()
+        if not early:
+            layer.weight.data.mul_(0.5)
+        loss.backward()
+
+    finding = explain_grad(lambda: step(False))
+    assert finding.cause == "unnoticed write"
+    assert "`layer.weight.data.mul_(0.5)` (line 7 of step()) changed the values of `layer.weight`" in finding.text
+    assert "silently wrong" in finding.text
+    assert explain_grad(lambda: step(True)).cause == "right"
+
+
+def test_a_step_through_data_after_backward_is_no_fault():
+    def train():
+        w = leaf()
+        for _ in range(3):
+            (w * w).sum().backward()
+            w.data -= 0.1 * w.grad
+            w.grad = None
+
+    assert explain_grad(train).cause == "right"
