@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-from helpers import explain_error, explain_grad
+from helpers import explain_error, explain_grad, explore_backward
+from helpers.model.finding import HelperError
 
 
 def leaf(*values: float) -> torch.Tensor:
@@ -164,6 +168,89 @@ def leaves_of(loss: torch.Tensor):
     while node.next_functions:
         node = node.next_functions[0][0]
     yield node.variable
+
+
+def test_a_result_without_a_named_leaf_is_not_said_to_be_bound_again():
+    w = torch.rand(3, requires_grad=True) * 2
+    finding = explain_grad(w, w.sum())
+    assert "lies a leaf that gets the gradient, and no variable here names it" in finding.text
+    w = w.detach().requires_grad_()
+    assert explain_grad(w, w.sum()).cause == "no backward yet"
+
+
+def test_a_loss_function_that_returns_nothing_gets_a_sentence():
+    def forget():
+        leaf().sum()
+
+    with pytest.raises(HelperError, match="`forget` returned None, and the loss was wanted: end it with return loss"):
+        explain_grad(leaf(), forget)
+
+
+# Programs that hide or repeat a gradient
+
+
+def checkpointed(x: torch.Tensor, layer: nn.Module) -> torch.Tensor:
+    return checkpoint(lambda t: layer(t).exp(), x, use_reentrant=True).sum()
+
+
+def test_what_a_reentrant_checkpoint_hides_is_not_called_unused():
+    layer, x = nn.Linear(3, 3), torch.ones(2, 3, requires_grad=True)
+    for t in (layer.weight, layer):
+        finding = explain_grad(t, checkpointed(x, layer))
+        assert finding.cause == "hidden by a checkpoint", finding
+
+    def step():
+        layer(x)
+        checkpointed(x, layer).backward()
+
+    assert explain_grad(step).cause == "right"
+    assert explain_grad(layer.weight, checkpoint(layer, x, use_reentrant=False).sum()).cause == "other gradients"
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs")
+def test_a_reentrant_checkpoint_without_an_input_that_requires_grad_is_mended_by_the_remedy():
+    layer, x = nn.Linear(3, 3), torch.ones(2, 3)
+    finding = explain_error(lambda: checkpointed(x, layer).backward())
+    assert "Inside a checkpoint, use_reentrant=False does that." in finding.remedy
+    assert explain_grad(lambda: checkpoint(layer, x, use_reentrant=False).sum().backward()).cause == "right"
+
+
+def test_a_gradient_that_a_helper_asks_for_is_no_backward_of_the_program():
+    def step():
+        x = leaf()
+        loss = (x * x).sum()
+        explore_backward(loss)
+        explain_grad(x, loss)
+
+    assert explain_grad(step).cause == "no backward"
+
+
+def test_helpers_run_in_many_threads_at_once():
+    def work(_):
+        x = leaf()
+        h = x * 2
+        h.retain_grad()
+        loss = (h * h).sum()
+        steps = len(explore_backward(loss).app.flow.steps)
+        return steps, h.grad, explain_grad(x, loss).cause, explain_error(lambda: x.view(7)).known
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(work, range(40))) == {(4, None, "no backward yet", True)}
+
+
+def test_helpers_run_inside_a_backward():
+    seen = []
+
+    def look(grad):
+        y = leaf()
+        with torch.enable_grad():  # inside a hook grad mode is off
+            loss = (y * y).sum()
+        seen.append((explain_grad(y, loss).cause, explore_backward(loss).state()["mood"]))
+
+    x = leaf()
+    x.register_hook(look)
+    (x * x).sum().backward()
+    assert seen == [("no backward yet", "")]
 
 
 # Writes that autograd does not notice

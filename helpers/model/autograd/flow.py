@@ -8,8 +8,7 @@ custom Function, runs as in any backward.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +21,8 @@ from helpers.model.adapter import forward_class, plain_access
 from helpers.model.autograd.graph import Graph
 from helpers.model.autograd.names import Names
 from helpers.model.autograd.reading import read_graph
+from helpers.model.autograd.retained import grads_kept
 from helpers.model.finding import HelperError, in_short
-from helpers.model.owners import living_tensors
 from helpers.model.watch import first_line
 
 MOST_NODES = 20_000
@@ -137,25 +136,17 @@ def not_ready(graph: Graph, live: Sequence[LiveNode]) -> str:
                     f"{node.name} saved `{saved.owner or saved.name}` at version {saved.versions[0]}, and it was "
                     f"changed in place since (version {saved.versions[1]}): backward refuses to run"
                 )
-        if node.kind == "custom" and forward_class(live[node.number]) is CheckpointFunction:
-            return (
-                "the graph has a checkpoint with use_reentrant=True, whose backward runs only inside loss.backward(): "
-                "make it with use_reentrant=False"
-            )
+    if has_reentrant_checkpoint(graph, live):
+        return (
+            "the graph has a checkpoint with use_reentrant=True, whose backward runs only inside loss.backward(): make "
+            "it with use_reentrant=False"
+        )
     return ""
 
 
-@contextmanager
-def grads_kept() -> Iterator[None]:
-    """Put back the `.grad` of every tensor that retains it: a backward adds to these, whoever asked for it."""
-    with plain_access():
-        kept = [(t, t.grad) for t in living_tensors() if t.retains_grad]
-    try:
-        yield
-    finally:
-        with plain_access():
-            for t, grad in kept:
-                t.grad = grad
+def has_reentrant_checkpoint(graph: Graph, live: Sequence[LiveNode]) -> bool:
+    """Say whether a part of the forward is hidden: such a checkpoint records its graph only while backward runs."""
+    return any(n.kind == "custom" and forward_class(live[n.number]) is CheckpointFunction for n in graph.nodes)
 
 
 def flat(t: torch.Tensor) -> torch.Tensor:

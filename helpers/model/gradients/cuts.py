@@ -155,7 +155,7 @@ def _cut(record: Record, event: Event, number: int, later: list[Event]) -> Cut:
         return Cut(
             "no_grad",
             f"the graph ends at {at}, which ran under no_grad",
-            "Compute it outside no_grad.",
+            "Compute it outside no_grad. Inside a checkpoint, use_reentrant=False does that.",
             line,
         )
     if not (seen.dtype.is_floating_point or seen.dtype.is_complex):

@@ -15,6 +15,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from helpers.model.adapter import leaf_variable, plain_access, storage_key
+from helpers.model.autograd.flow import has_reentrant_checkpoint
 from helpers.model.autograd.graph import Graph
 from helpers.model.autograd.names import Names
 from helpers.model.autograd.reading import Live, read_graph, without_graph
@@ -27,7 +28,7 @@ from helpers.model.gradients.reasons import Reason, listed
 from helpers.model.gradients.values import explain_values
 from helpers.model.runs.run import Run
 from helpers.model.source import caller_arguments
-from helpers.model.watch import raised_finding, require_callable, run_reader
+from helpers.model.watch import name_of, raised_finding, require_callable, run_reader
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -70,6 +71,8 @@ def explain_grad(t: Any, loss: Any = None, *, optimizer: torch.optim.Optimizer |
         except Exception as error:  # what the reader's function raises is the answer
             run.failure = None
             return raised_finding(function, error, GradFinding, cause="raised")
+        if loss is None:
+            raise HelperError(f"{name_of(function)} returned None, and the loss was wanted: end it with return loss")
     with plain_access():
         reason = _reason(t, name, loss, optimizer, run)
     return _finding(reason, name.strip("`"))
@@ -94,6 +97,18 @@ def _reason(t: Any, name: str, loss: Any, optimizer: Any, run: Run | None) -> Re
     if no_loss := _of_loss(loss, t, run):
         return no_loss
     graph, live = read_graph(loss, Names.of_caller(t if isinstance(t, torch.nn.Module) else None))
+    found = _in_graph(t, name, loss, optimizer, run, graph, live)
+    if found.cause != "not used" or not has_reentrant_checkpoint(graph, live.nodes):
+        return found
+    return Reason(
+        "hidden by a checkpoint",
+        f"whether the loss reaches {name} can't be seen: it goes through a checkpoint with use_reentrant=True, which "
+        "records the graph inside it only while backward runs",
+        "Make the checkpoint with use_reentrant=False and ask again.",
+    )
+
+
+def _in_graph(t: Any, name: str, loss: Any, optimizer: Any, run: Run | None, graph: Graph, live: Live) -> Reason:
     if isinstance(t, torch.nn.Module):
         return explain_optimizer(t, name, optimizer) or explain_module(t, name, graph, live, _cuts_to(loss, run))
     if reason := not_required(t, name):

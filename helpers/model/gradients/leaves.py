@@ -47,8 +47,14 @@ def not_leaf(t: torch.Tensor, name: str) -> Reason:
         names = known.of_leaf(leaf)
         known.clear()
         got = "did receive a gradient" if leaf.grad is not None else "gets the gradient"
-        if not names:
-            text += f"; behind it, through {chain}, lies a leaf without a name that {got}: the name was bound again"
+        behind = f"; behind it, through {chain}, lies a leaf"
+        if not names and chain.replace("ToCopyBackward0", "").strip(" and"):
+            text += f"{behind} that {got}, and no variable here names it"
+            remedy += (
+                " To train such a tensor, make it a leaf when it is finished: (torch.rand(3) * 2).requires_grad_()."
+            )
+        elif not names:
+            text += f"{behind} without a name that {got}: the name was bound again"
             remedy = (
                 "Make the leaf in its final dtype and device, or use x = x.to(…).detach().requires_grad_(); "
                 "an optimizer needs the leaf."

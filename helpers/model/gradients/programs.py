@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,18 +10,24 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from helpers.model.adapter import forward_class, leaf_variable, plain_access, sequence_number, storage_key
+from helpers.model.autograd import flow
+from helpers.model.autograd.flow import has_reentrant_checkpoint
 from helpers.model.autograd.graph import Graph
 from helpers.model.autograd.names import Names
 from helpers.model.autograd.reading import read_graph
 from helpers.model.errors.explain import explain_failure
 from helpers.model.finding import HelperError
+from helpers.model.gradients import values
 from helpers.model.gradients.cuts import Cut, find_cut, find_cut_between
 from helpers.model.gradients.leaves import reason_for_none
 from helpers.model.gradients.parameters import not_reached, optimizer_mismatch
 from helpers.model.gradients.reasons import Reason
 from helpers.model.gradients.writes import unnoticed_writes
 from helpers.model.runs.run import Run
-from helpers.model.watch import Call, name_of, require_callable, run_reader
+from helpers.model.source import is_library
+from helpers.model.watch import READER, Call, name_of, require_callable, run_reader
+
+_ASKING = {module.__file__ for module in (flow, values)}
 
 
 def explain_program(fn: Callable) -> Reason:
@@ -53,6 +60,16 @@ def explain_program(fn: Callable) -> Reason:
     )
 
 
+def _asked_by_helper() -> bool:
+    """Say whether a gradient is asked for by one of these helpers, which the reader called inside the program."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code is not READER and is_library(frame.f_code.co_filename):
+        if frame.f_code.co_filename in _ASKING:
+            return True
+        frame = frame.f_back
+    return False
+
+
 class _GradRun(Run):
     """Looks at each backward when it starts, at each `.grad` that is read, and at the optimizers in the end."""
 
@@ -68,6 +85,7 @@ class _GradRun(Run):
         self._held: dict[int, torch.Tensor] = {}
         self._named: dict[str, torch.Tensor] = {}
         self._leaves: list[torch.Tensor] = []
+        self._hidden = False  # whether a checkpoint hid a part of a graph
 
     def __enter__(self) -> _GradRun:
         super().__enter__()
@@ -76,7 +94,7 @@ class _GradRun(Run):
 
     def around(self, call: Call, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         starts = call.name == "backward" or (call.name == "grad" and call.count > 1)
-        if starts and args:
+        if starts and args and not _asked_by_helper():
             self.backwards += 1
             with plain_access():
                 self._look_at_loss(call, args[0])
@@ -90,7 +108,7 @@ class _GradRun(Run):
     def finish(self) -> None:
         """Look at what can be judged only at the end of the run: the parameters that no backward reached."""
         missing = {name: p for name, p in self.known.items() if name not in self.got}
-        if missing:
+        if missing and not self._hidden:
             self.reasons.append((4, not_reached(missing, list(self.known), "", self._cut)))
         needed = [name for name in self.got if name in self._named]
         if self._optimizers and needed:
@@ -132,6 +150,7 @@ class _GradRun(Run):
             graph, live = read_graph(roots, Names(self.parameters(), None))
         except HelperError:  # no graph: backward raises, and its error is told
             return
+        self._hidden = self._hidden or has_reentrant_checkpoint(graph, live.nodes)
         for leaf in graph.leaves:
             self._leaves.append(leaf_variable(live.nodes[leaf.number]))
         self.reached |= {id(t) for t in self._leaves}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from helpers.model.autograd.flow import MOST_NODES, Flow, Gradient, flat, grads_kept, not_ready, require_number
+from helpers.model.autograd.flow import MOST_NODES, Flow, Gradient, flat, not_ready, require_number
 from helpers.model.autograd.graph import Graph, Node
 from helpers.model.autograd.reading import Live
+from helpers.model.autograd.retained import grads_kept
 from helpers.model.gradients.reasons import Reason, attribute
 from helpers.model.watch import first_line
 
