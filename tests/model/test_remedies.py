@@ -186,6 +186,54 @@ def test_a_loss_function_that_returns_nothing_gets_a_sentence():
         explain_grad(leaf(), forget)
 
 
+# Causes that a watched run can't be sure of, and one that it can
+
+
+def test_a_number_that_was_only_shown_is_not_said_to_be_the_cause():
+    p, layer, x = leaf(), nn.Linear(3, 1), torch.ones(2, 3)
+
+    def shown():
+        p.norm().item()
+        return layer(x).sum()
+
+    def used():
+        return (layer(x) * p.norm().item()).sum()
+
+    for f, line in ((shown, "`p.norm().item()` (line 2 of shown())"), (used, "(line 2 of used())")):
+        finding = explain_grad(p, f)
+        assert finding.text.startswith(
+            "Either the loss was not computed from `p`, or its value came from plain numbers"
+        )
+        assert line in finding.text
+
+
+def test_a_metric_beside_the_loss_is_not_said_to_be_the_cause():
+    model, x = nn.ModuleDict({"a": nn.Linear(3, 1), "b": nn.Linear(3, 1)}), torch.ones(2, 3)
+
+    def f():
+        (model["b"](x) > 0).float().mean().item()
+        return model["a"](x).sum()
+
+    for finding in (explain_grad(model, f), explain_grad(lambda: f().backward())):
+        assert "either the loss was not computed from them, or the graph ends at" in finding.text
+
+
+def test_a_parameter_that_was_frozen_during_the_forward_is_told_and_the_remedy_works():
+    layer, x = nn.Linear(3, 1), torch.ones(2, 3, requires_grad=True)
+
+    def f(frozen: bool):
+        layer.requires_grad_(not frozen)
+        loss = layer(x).sum()
+        layer.requires_grad_(True)
+        return loss
+
+    for t in (layer.weight, layer):
+        finding = explain_grad(t, lambda: f(True))
+        assert "requires_grad was False when `layer(x)` (line 3 of f()) ran" in finding.text
+        assert finding.remedy == "Turn requires_grad on before the forward."
+        assert explain_grad(t, lambda: f(False)).cause == "no backward yet"
+
+
 # Programs that hide or repeat a gradient
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from helpers.model.runs.record import EXITS, Event, Record
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The end of a chain. `cause` is one word or two, such as "detach"; `text` a clause, `remedy` a sentence."""
+    """The end of a chain. `cause` is one word or two, such as "detach"; `text` a clause, `remedy` a sentence.
+
+    Not `sure`: the values left as plain numbers, and whether these were used again is not seen.
+    """
 
     cause: str
     text: str
     remedy: str
     line: int | None
+    sure: bool = True
 
 
 def find_cut(record: Record, tensor: int) -> Cut | None:
@@ -47,7 +51,7 @@ def find_cut_between(record: Record, source: int, target: int) -> Cut | None:
     """
     kept, lost, later = _descendants(record, source)
     if target in lost:
-        return _cut(record, *lost[target], later)
+        return _lost_at(record, source, *lost[target], later)
     return None if target in kept else _taken_out(record, kept, lost, later)
 
 
@@ -55,7 +59,8 @@ def find_first_cut(record: Record, source: int) -> Cut | None:
     """Return the first call at which the history from a tensor ends; None if it ends nowhere."""
     kept, lost, later = _descendants(record, source)
     if lost:
-        return _cut(record, *min(lost.values(), key=lambda pair: pair[0].number), later)
+        first = min(lost.values(), key=lambda pair: (_was_off(source, pair[0]), pair[0].number))
+        return _lost_at(record, source, *first, later)
     return _taken_out(record, kept, lost, later)
 
 
@@ -63,10 +68,23 @@ def _taken_out(record: Record, kept: set[int], lost: dict[int, tuple[Event, int]
     """Return the call that took the numbers of a descendant out, or the one that had cut it before that."""
     for event in record.calls(*EXITS):
         if any(n in kept and n in event.kept for n in event.inputs):
-            return _number_cut(event)
+            return replace(_number_cut(event), sure=False)
         if origin := next((lost[n] for n in event.inputs if n in lost), None):
-            return _cut(record, *origin, later)
+            return replace(_cut(record, *origin, later), sure=False)
     return None
+
+
+def _was_off(source: int, event: Event) -> bool:
+    """Say whether a call took a tensor while its requires_grad was False."""
+    return source in event.inputs and source not in event.kept
+
+
+def _lost_at(record: Record, source: int, event: Event, number: int, later: list[Event]) -> Cut:
+    if not _was_off(source, event):
+        return _cut(record, event, number, later)
+    line = event.call.place.line if event.call.place else None
+    text = f"requires_grad was False when {event.call.at} ran"
+    return Cut("requires_grad was False", text, "Turn requires_grad on before the forward.", line)
 
 
 def _descendants(
@@ -82,7 +100,7 @@ def _descendants(
             if carriers and _kept_on(record, event, result):
                 kept.add(result)
                 lost.pop(result, None)
-            elif carriers and result not in kept:
+            elif result not in kept and (carriers or _was_off(source, event)):
                 lost.setdefault(result, (event, result))
             elif result not in kept and (origin := next((lost[n] for n in event.inputs if n in lost), None)):
                 lost.setdefault(result, origin)

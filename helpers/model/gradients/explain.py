@@ -188,7 +188,10 @@ _GIVE_FUNCTION = "Give the function that computes the loss, explain_grad(t, f): 
 def _unreached(t: torch.Tensor, name: str, graph: Graph, live: Live, loss: torch.Tensor, run: Run | None) -> Reason:
     cuts = _cuts_to(loss, run)
     if cuts is not None and (cut := cuts(t)) is not None:
-        return Reason(cut.cause, f"the loss uses {name}, but {cut.text}", cut.remedy, cut.line)
+        why = f"the loss uses {name}, but {cut.text}"
+        if not cut.sure:
+            why = f"either the loss was not computed from {name}, or {cut.text}"
+        return Reason(cut.cause, why, cut.remedy, cut.line)
     if not t.is_leaf and (reason := _made_anew(t, name, graph, live)):
         return reason
     index = live.storages.get(storage_key(t)) if t.layout == torch.strided else None

@@ -95,5 +95,6 @@ def reason_for_none(t: torch.Tensor, name: str, record: Record, number: int | No
         )
     cut = find_first_cut(record, number) if number is not None else None
     if cut is not None:
-        return Reason(cut.cause, f"no backward reached {name}: {cut.text}", cut.remedy, cut.line)
+        doubt = "" if cut.sure else "either no loss was computed from it, or "
+        return Reason(cut.cause, f"no backward reached {name}: {doubt}{cut.text}", cut.remedy, cut.line)
     return Reason("not used", f"no backward reached {name}: no loss was computed from it", "Use it in the forward.")

@@ -83,7 +83,11 @@ def not_reached(
     if not found:
         remedy = "Use them in the forward, or leave them out of the optimizer."
         return Reason("not used", f"{count}{': ' * bool(why)}{why}", remedy)
-    cut = next(iter(found.values()))
+    cut = next((cut for cut in found.values() if cut.sure), None)
+    if cut is None:
+        cut = next(iter(found.values()))
+        why = f"{count}: either the loss was not computed from them, or {cut.text}"
+        return Reason(cut.cause, why, cut.remedy, cut.line)
     return Reason(cut.cause, f"{count}: {cut.text}{'; ' * bool(why)}{why}", cut.remedy, cut.line)
 
 
