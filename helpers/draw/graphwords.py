@@ -29,6 +29,9 @@ def graph_sentence(graph: Graph, boxes: Sequence[Box], depth: int | None, expand
     second = sum(node.order > 1 for node in graph.nodes)
     if second:
         told.append(f"{counted(second, 'node')} made after the first root.")
+    hooks = [hook for node in graph.nodes for hook in node.hooks]
+    if hooks:
+        told.append(f"Hooks: {_listed(hooks)}.")
     if depth is not None:
         opened = f", with {_listed(list(expand))} node by node" if expand else ""
         told.append(f"Grouped by module to depth {depth} in {_boxes(len(boxes))}{opened}. {RULE}")

@@ -97,14 +97,20 @@ class BackwardExplorer:
         return rows
 
     def note(self) -> str:
-        """Say what became of the saved tensors of the nodes that have run."""
+        """Say which hooks changed what arrives, and what became of the saved tensors of the node that runs."""
         if self.step is None:
             return ""
         node = self.flow.graph.nodes[self.step.node]
-        if not node.saved:
-            return f"{node.name} saved no tensor." if node.kind != "leaf" else ""
-        names = ", ".join(saved.owner or saved.name for saved in node.saved)
-        return f"Used here: {counted(len(node.saved), 'saved tensor')} ({names}). loss.backward() frees them now."
+        told = [f"Before it: {', '.join(node.hooks)}."] if node.hooks else []
+        if node.saved:
+            names = ", ".join(saved.owner or saved.name for saved in node.saved)
+            held = counted(len(node.saved), "saved tensor")
+            told.append(
+                f"Used here: {held} ({names}). loss.backward() frees {'it' if len(node.saved) == 1 else 'them'} now."
+            )
+        elif node.kind != "leaf":
+            told.append(f"{node.name} saved no tensor.")
+        return " ".join(told)
 
     def picture(self, sentence: str) -> Drawing:
         """Draw the graph at this step; of a large graph, the part around the node that runs."""
