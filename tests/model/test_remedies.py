@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 from helpers import explain_error, explain_grad, explore_backward
@@ -232,6 +233,44 @@ def test_a_parameter_that_was_frozen_during_the_forward_is_told_and_the_remedy_w
         assert "requires_grad was False when `layer(x)` (line 3 of f()) ran" in finding.text
         assert finding.remedy == "Turn requires_grad on before the forward."
         assert explain_grad(t, lambda: f(False)).cause == "no backward yet"
+
+
+# Why a gradient is zero
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda x: F.relu(x - 9).sum(), "as every input of relu was 0 or less"),
+        (lambda x: F.relu(x - 2)[0], "as every input of relu at which a gradient arrives was 0 or less"),
+        (lambda x: x.softmax(0).sum(), "the same gradient arrives for each of its outputs, and these always sum to 1"),
+        (lambda x: (x * 1e4).softmax(0)[0], "its outputs are exactly 0 or 1 (saturated)"),
+        (lambda x: F.layer_norm(x, (3,)).sum(), "and their mean is always the same"),
+        (lambda x: (x @ torch.zeros(3, 2)).sum(), ""),
+        (lambda x: (x[None] @ torch.zeros(3, 2)).sum(), "the product with the other matrix is 0"),
+    ],
+)
+def test_the_cause_of_a_zero_is_the_right_one(make, why):
+    x = leaf()
+    finding = explain_grad(x, make(x))
+    assert finding.cause == "zero"
+    assert why in finding.text
+
+
+def test_a_table_of_which_only_padding_was_looked_up_is_told():
+    table = nn.Embedding(5, 3, padding_idx=0)
+    assert "padding_idx" in explain_grad(table.weight, table(torch.tensor([0])).sum()).text
+
+
+def test_an_error_is_explained_while_a_mode_of_the_reader_is_active():
+    class Passes(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    with Passes():
+        finding = explain_error(lambda: leaf().view(7))
+    assert finding.known
+    assert "it holds 7 elements" in finding.text
 
 
 # Programs that hide or repeat a gradient

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from helpers.model.adapter import plain_access, storage_key
-from helpers.model.finding import HelperError, in_short
+from helpers.model.finding import HelperError, in_short, kind_of
 from helpers.model.owners import local_names, names_in
 from helpers.model.source import caller_frame
 
@@ -100,6 +100,6 @@ def parameters_of(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
         return list(model.named_parameters(remove_duplicate=False))
     except Exception as error:  # the reader's own named_parameters, or a module that was never initialized
         raise HelperError(
-            f"the parameters of a {type(model).__name__} can't be listed: its named_parameters raised "
+            f"the parameters of {kind_of(model)} can't be listed: its named_parameters raised "
             f"{type(error).__name__}, as it does before super().__init__() has run"
         ) from None

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from os.path import dirname, join
+from types import CodeType
 from typing import Any
 
 import torch
@@ -79,7 +80,8 @@ def explain_failure(fn: Callable, error: Exception, failure: Failure | None) -> 
         )
         return ErrorFinding(text=f"{text}.", error=type(error).__name__)
     inside = _code_inside(error, failure, place)
-    answer = None if inside else _ask(failure)
+    answer = None if inside and not _in_a_mode(error) else _ask(failure)  # a mode of the reader's passes calls on
+    inside = "" if answer else inside
     text, remedy = (inside, "") if inside else answer or _unknown(failure)
     if error is not failure.error:
         text = f"{type(error).__name__} ({first_line(error)}) was raised because a torch call had failed: {text}"
@@ -102,7 +104,7 @@ def _code_inside(error: BaseException, failure: Failure, place: Place | None) ->
 
     "" for an error that torch itself raised, or that is about the graph and only came up in such code.
     """
-    innermost = _innermost_file(error)
+    innermost = _innermost(error).co_filename
     if error is not failure.error or place is None or place == failure.call.place or is_library(innermost):
         return ""
     message = first_line(error)
@@ -162,11 +164,16 @@ def _unseen(error: BaseException, place: Place | None) -> Failure | None:
 
 def _raised_in_torch(error: BaseException) -> bool:
     """Say whether the innermost frame that an error passed is one of torch's own."""
-    return _innermost_file(error).startswith(_TORCH)
+    return _innermost(error).co_filename.startswith(_TORCH)
 
 
-def _innermost_file(error: BaseException) -> str:
+def _in_a_mode(error: BaseException) -> bool:
+    return _innermost(error).co_name in ("__torch_function__", "__torch_dispatch__")
+
+
+def _innermost(error: BaseException) -> CodeType:
+    """Return the code of the innermost frame that a caught error passed."""
     step = error.__traceback__
-    while step is not None and step.tb_next is not None:
+    while step.tb_next is not None:
         step = step.tb_next
-    return step.tb_frame.f_code.co_filename if step is not None else ""
+    return step.tb_frame.f_code

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 
 from helpers.model.autograd.flow import MOST_NODES, Flow, Gradient, flat, not_ready, require_number
@@ -38,10 +40,18 @@ _ZERO = {
     "Select": "none of its elements was picked",
     "Slice": "none of its elements was picked",
     "Gather": "none of its elements was picked",
-    "Embedding": "none of its rows was looked up",
+    "Embedding": "every row that was looked up is that of padding_idx",
+    "Mm": "the product with the other matrix is 0",
+    "Addmm": "the product with the other matrix is 0",
+    "Bmm": "the product with the other matrix is 0",
     "Max": "other elements were the largest",
     "Min": "other elements were the smallest",
     "NativeDropout": "dropout dropped every element",
+}
+# Operators on whose results the same gradient arrives without effect.
+_FIXED = {
+    "Softmax": "the same gradient arrives for each of its outputs, and these always sum to 1",
+    "NativeLayerNorm": "the same gradient arrives for each of its outputs, and their mean is always the same",
 }
 
 
@@ -149,7 +159,10 @@ def _zero(name: str, loss: torch.Tensor, graph: Graph, target: int) -> Reason:
     node = _killer(flow, target)
     if node is None:
         return Reason("zero", f"the gradient of {name} is zero: the loss does not change with it")
-    why = _ZERO.get(node.name.partition("Backward")[0], "at these values its derivative is 0")
+    why = _constant(flow, node) or _ZERO.get(node.name.partition("Backward")[0], "at these values its derivative is 0")
+    if any(value == 0 for g in flow.step_of(node.number).arrived if g is not None for value in g.values):
+        why = re.sub(r"^(every input\b.*?) was", r"\1 at which a gradient arrives was", why)
+        why = why.replace("everywhere", "wherever a gradient arrives")
     result = f" (its result is `{node.names[0]}`)" if node.names else ""
     return Reason(
         "zero",
@@ -158,6 +171,13 @@ def _zero(name: str, loss: torch.Tensor, graph: Graph, target: int) -> Reason:
         f"as {why}",
         "Look at the inputs of that operator.",
     )
+
+
+def _constant(flow: Flow, node: Node) -> str:
+    """Tell operators whose results have a fixed sum or mean: the same gradient for all of them then cancels out."""
+    fixed = _FIXED.get(node.name.partition("Backward")[0], "")
+    arrived = next((g for g in flow.step_of(node.number).arrived if g is not None), None)
+    return fixed if fixed and arrived is not None and len(set(arrived.values)) == 1 else ""
 
 
 def _killer(flow: Flow, target: int) -> Node | None:
