@@ -226,10 +226,36 @@ def test_a_backward_must_multiply_by_the_incoming_gradient(backward, words):
 
 def test_a_straight_through_gradient_is_recognised_as_one():
     straight = function("Sign", lambda ctx, x: x.sign(), lambda ctx, g: g)
-    found = check_function(straight.apply, real(1.0, -2.0))
+    for x in (real(1.0, -2.0), real(0.0, -2.0)):
+        found = check_function(straight.apply, x)
+        assert found.verdict == "straight-through or wrong formula"
+        assert "Forward is constant around these inputs" in found.text
+        assert "A straight-through gradient differs from the derivative on purpose" in found.text
+
+
+def test_a_gradient_where_only_a_part_of_forward_is_constant_is_a_wrong_formula():
+    passed_on = function("Relu", lambda ctx, x: x.relu(), lambda ctx, g: g)
+    found = check_function(passed_on, real(0.3, -2.0))
+    assert (found.verdict, found.element) == ("wrong formula", (1,))
+    assert "constant" not in found.text
+
+
+def test_a_constant_forward_whose_backward_ignores_the_incoming_gradient_is_a_wrong_formula():
+    found = check_function(function("Sign", lambda ctx, x: x.sign(), lambda ctx, g: torch.ones_like(g)), real(1.0, 2.0))
     assert found.verdict == "wrong formula"
-    assert "forward is constant around these inputs" in found.text
-    assert "straight-through" in found.remedy
+    assert "with an incoming gradient of 0 it still gives 1" in found.text
+
+
+@pytest.mark.parametrize(
+    "backward", [lambda x, g: g.mul_(3 * x**2), lambda x, g: g.mul_(x), lambda x, g: g.data.mul_(3 * x**2)]
+)
+def test_a_backward_that_overwrites_the_incoming_gradient_is_found(backward):
+    cube = cube_with(backward)
+    for fn in (cube, cube.apply, lambda x: cube.apply(x)):
+        found = check_function(fn, real(0.3, -2.0))
+        assert found.verdict == "overwrites the incoming gradient"
+        assert "overwrites the incoming gradient in place" in found.text
+        assert "`g * …`" in found.remedy
 
 
 def test_a_complex_formula_without_the_conjugate_is_wrong():
@@ -361,7 +387,60 @@ def test_zeros_in_a_large_input_are_a_kink():
 def test_the_edge_of_the_domain_is_no_wrong_formula():
     found = check_function(torch.sqrt, real(0.0, 1.0))
     assert found.verdict == "edge of the domain"
-    assert "nan on the left" in found.text
+    assert "it is not defined on the left, and the slope grows without bound on the right" in found.text
+    assert "nan" not in found.text
+
+
+@pytest.mark.parametrize(
+    ("fn", "values", "words"),
+    [
+        (torch.asin, (1.0, 0.0), "the slope grows without bound on the left, and it is not defined on the right"),
+        (lambda x: x.sqrt() ** 3, (0.0, 1.0), "it is not defined on the left, and the slope is 0.001 on the right"),
+        (lambda x: x.sign() * x.abs().sqrt(), (0.0, 1.0), "the slope grows without bound on both sides"),
+    ],
+)
+def test_what_lies_on_each_side_of_an_edge_is_said(fn, values, words):
+    found = check_function(fn, real(*values))
+    assert (found.verdict, found.element) == ("edge of the domain", (0,))
+    assert words in found.text
+
+
+def log_with_zeros(ctx, x):
+    ctx.save_for_backward(x)
+    return x.log()
+
+
+LogOrZero = function(
+    "LogOrZero", log_with_zeros, lambda ctx, g: torch.where(ctx.saved_tensors[0] > 0, g / ctx.saved_tensors[0], 0)
+)
+
+
+@pytest.mark.parametrize("fn", [LogOrZero, torch.log, lambda x: x.log().sum()])
+@pytest.mark.parametrize("count", [2, 3000])
+def test_the_element_outside_of_the_domain_is_the_one_that_is_named(fn, count):
+    x = torch.full((count,), 0.5, dtype=torch.float64)
+    x[count - 1] = -0.7
+    found = check_function(fn, x.requires_grad_())
+    assert (found.verdict, found.element) == ("edge of the domain", (count - 1,))
+    assert f"[{count - 1}]` = -0.7" in found.text
+    assert "is nan (this input lies outside of its domain)" in found.text
+
+
+def test_an_input_that_is_nan_and_a_result_that_is_nan_everywhere_are_told_apart():
+    assert "`x[0]` is nan" in check_function(lambda x: x * 2, real(float("nan"), 1.0)).text
+    found = check_function(lambda x: x * float("nan"), real(1.0, 2.0))
+    assert found.verdict == "edge of the domain"
+    assert "is nan at these inputs" in found.text
+
+
+def test_how_much_is_compared_follows_from_the_sizes_and_not_from_the_load(monkeypatch):
+    ticks = iter(range(10**9))
+    monkeypatch.setattr("helpers.model.functions.judge.perf_counter", lambda: 0.04 * next(ticks))
+    assert check_function(torch.sin, torch.linspace(0, 1, 500, dtype=torch.float64).requires_grad_()).complete
+    assert not check_function(torch.sin, torch.linspace(0, 1, 501, dtype=torch.float64).requires_grad_()).complete
+    monkeypatch.setattr("helpers.model.functions.judge.perf_counter", lambda: 0.06 * next(ticks))
+    assert not check_function(torch.sin, torch.linspace(0, 1, 100, dtype=torch.float64).requires_grad_()).complete
+    assert check_function(torch.sin, real(1.0, 2.0)).complete
 
 
 # Inputs and results that cannot be judged as they are

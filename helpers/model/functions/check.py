@@ -39,7 +39,7 @@ def check_function(fn: Callable, *inputs: Any) -> FunctionFinding:
     `fn` is `SomeFunction.apply`, the Function class itself, a module or a plain function. The tensors among `inputs`
     that need a gradient are differentiated; all else is passed on. The function runs many times, on copies: inputs,
     their gradients, modules and the states of random numbers stay as they are, and what it prints is dropped. Inputs of
-    up to 2000 numbers are compared element by element, larger ones in random directions.
+    up to 500 numbers are compared element by element, larger ones in random directions.
 
     Raises HelperError when `fn` cannot be called, when no input needs a gradient, or when no tensor comes back.
     """

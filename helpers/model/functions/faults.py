@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.autograd import Function
 
+from helpers.model.adapter import version_of
 from helpers.model.functions.runs import Trial
 from helpers.model.functions.words import (
     FunctionFinding,
@@ -75,35 +76,65 @@ def _strange_names(cls: type[Function] | None) -> list[str]:
     return [n for n in dirty_names(cls) if n not in known]
 
 
-def _recorded(cls: type[Function], calls: list) -> Any:
-    """Return apply of a class like the reader's, whose backward notes what it returns."""
+def _recorded(cls: type[Function], calls: list, overwritten: list) -> Any:
+    """Return apply of a class like the reader's, whose backward notes what it returns and which gradients it wrote."""
     method = backward_name(cls)
     inner = getattr(cls, method)
 
     def backward(ctx: Any, *incoming: Any) -> Any:
+        kept = [_state(t) for t in incoming]
         returned = inner(ctx, *incoming)
+        overwritten.extend(k for k, (t, was) in enumerate(zip(incoming, kept, strict=True)) if _wrote(t, was))
         calls.append(returned if isinstance(returned, tuple) else (returned,))
         return returned
 
     return type(cls.__name__, (cls,), {method: staticmethod(backward)}).apply
 
 
+def _state(t: Any) -> tuple[Any, int] | None:
+    return (t.detach().clone(), version_of(t) or 0) if isinstance(t, torch.Tensor) else None
+
+
+def _wrote(t: Any, was: tuple[Any, int] | None) -> bool:
+    """Say whether a tensor was written in place since `_state`, also where its version does not tell."""
+    if was is None:
+        return False
+    return (version_of(t) or 0) > was[1] or not torch.allclose(t.detach(), was[0], rtol=0, atol=0, equal_nan=True)
+
+
 def probe_backward(subject: Subject, trial: Trial) -> FunctionFinding | None:
     """Run backward once, for all outputs and for each alone, and look at what it returns."""
     calls: list = []
-    recorder = Trial(_recorded(subject.cls, calls), trial.args, trial.which) if subject.cls else trial
+    overwritten: list[int] = []
+    recorder = Trial(_recorded(subject.cls, calls, overwritten), trial.args, trial.which) if subject.cls else trial
     count = len(trial.outputs()[1])
     for alone in [None, *(range(count) if count > 1 else ())]:
         leaves, outputs = recorder.outputs()
         if alone is not None:
             outputs = [outputs[alone]]
+        given = [torch.ones_like(t) for t in outputs]
+        kept = [_state(t) for t in given]
         try:
-            torch.autograd.grad(outputs, leaves, [torch.ones_like(t) for t in outputs], allow_unused=True)
+            torch.autograd.grad(outputs, leaves, given, allow_unused=True)
         except Exception as error:  # the reader's error is the answer
             returned = calls[-1] if calls else None
             only = f" when only output {alone} is used" if alone is not None else ""
             return backward_failed(subject, error, returned, only)
+        overwritten += [] if subject.cls else [k for k, t in enumerate(given) if _wrote(t, kept[k])]
+        if overwritten:
+            return _overwrites(subject, overwritten[0], len(recorder.kept))
     return _dtypes(subject, trial, calls[0]) if calls else None
+
+
+def _overwrites(subject: Subject, k: int, count: int) -> FunctionFinding:
+    which = f" of output {k}" if count > 1 else ""
+    return FunctionFinding(
+        verdict="overwrites the incoming gradient",
+        text=f"{_capital(subject.backward)} overwrites the incoming gradient{which} in place: autograd may give the "
+        "same tensor to other nodes and hooks, which then read wrong numbers.",
+        remedy="Make a new tensor: `g * …` in place of `g.mul_(…)`, or write into `g.clone()`.",
+        facts={"output": k},
+    )
 
 
 def _dtypes(subject: Subject, trial: Trial, returned: tuple) -> FunctionFinding | None:

@@ -12,14 +12,15 @@ from time import perf_counter
 import torch
 import torch.nn.functional as F
 
-from helpers.model.functions.numbers import Spot, differs, first_spot, sides, spots
-from helpers.model.functions.runs import Trial, place_in, row
+from helpers.model.functions.edges import both_sides, output_name, undefined
+from helpers.model.functions.numbers import Spot, differs, first_spot, sides, spots, weights
+from helpers.model.functions.runs import Trial, row
 from helpers.model.functions.second import second_lost
 from helpers.model.functions.words import FunctionFinding, Subject, number, slope
 from helpers.model.layout import plural
 
-MOST_INPUTS, MOST_OUTPUTS, MOST_SECOND = 2000, 2000, 300  # numbers; beyond them random directions are compared
-MOST_SECONDS = 4.0
+MOST_INPUTS, MOST_OUTPUTS, MOST_SECOND = 500, 500, 300  # numbers; beyond them random directions are compared
+SLOW, MOST_SLOW_RUNS = 0.05, 80  # seconds for a run forward and backward; how many such runs are worth the wait
 # What a reader may have written anew: torch's own functions with a kink.
 TWINS = {
     "F.relu": F.relu, "torch.abs": torch.abs, "F.leaky_relu": F.leaky_relu, "F.relu6": F.relu6,
@@ -33,8 +34,10 @@ def judge(subject: Subject, trial: Trial) -> FunctionFinding:
     outputs, full, whole = _plan(trial)
     zero = trial.pull(trial.x, torch.zeros(outputs, dtype=torch.float64))
     jacobian = trial.jacobian() if full else None
-    found = spots(trial, jacobian) if full else _some_spots(subject, trial)
     extra = {"elements": sum(t.numel() for t in trial.given), "complete": full}
+    if not full and (finding := undefined(subject, trial, extra)):
+        return finding
+    found = spots(trial, jacobian) if full else _some_spots(subject, trial)
     if finding := _mismatch(subject, trial, found, jacobian, zero, extra):
         return finding
     if finding := _incoming(subject, trial, zero, outputs, extra):
@@ -56,14 +59,26 @@ def judge(subject: Subject, trial: Trial) -> FunctionFinding:
 
 
 def _plan(trial: Trial) -> tuple[int, bool, bool]:
-    """Return M, and whether every first and every second derivative can be taken in the time there is."""
-    start = perf_counter()
-    outputs = len(trial.value(trial.x))
-    trial.pull(trial.x, torch.ones(outputs, dtype=torch.float64))
-    each = perf_counter() - start
-    size = len(trial.x)
-    full = size <= MOST_INPUTS and outputs <= MOST_OUTPUTS and (2 * size + outputs) * each <= MOST_SECONDS
-    return outputs, full, size <= MOST_SECOND and 4 * size * each <= MOST_SECONDS
+    """Return M, and whether every first and every second derivative is taken.
+
+    The sizes decide, so that a busy machine says the same. Only a function that is slow in each of three runs is
+    compared in random directions at smaller sizes.
+    """
+    size, outputs = len(trial.x), len(trial.value(trial.x))
+    full = size <= MOST_INPUTS and outputs <= MOST_OUTPUTS
+    whole = size <= MOST_SECOND
+    if (full or whole) and 4 * size + outputs > MOST_SLOW_RUNS and _slow(trial, outputs):
+        full, whole = full and 2 * size + outputs <= MOST_SLOW_RUNS, 4 * size <= MOST_SLOW_RUNS
+    return outputs, full, whole
+
+
+def _slow(trial: Trial, outputs: int) -> bool:
+    for _ in range(3):
+        start = perf_counter()
+        trial.pull(trial.x, torch.ones(outputs, dtype=torch.float64))
+        if perf_counter() - start <= SLOW:
+            return False
+    return True
 
 
 def _some_spots(subject: Subject, trial: Trial) -> list[Spot]:
@@ -103,21 +118,36 @@ def _mismatch(
     )
     hint = _pattern(wrong) if len(wrong) > 1 or spot.analytical == -spot.numerical else ""
     remedy = "Correct the formula in backward: the derivative, times the incoming gradient."
-    if all(s.numerical == 0 and s.kind == "smooth" for s in wrong) and jacobian is not None:
-        hint = "; forward is constant around these inputs"
-        remedy = "Where a straight-through gradient is meant, this difference is wanted; otherwise return zeros."
+    if zero.abs().max() == 0 and jacobian is not None and _constant(subject, trial, wrong, found):
+        text = (
+            f"Forward is constant around these inputs, so each derivative is 0, and for "
+            f"{_derivative(trial, spot, label)} at {number(spot.at)} {subject.backward} gives "
+            f"{number(spot.analytical)}{count}. A straight-through gradient differs from the derivative on purpose; "
+            "if none is meant, the formula is wrong."
+        )
+        remedy = "Leave it where a straight-through gradient is meant; otherwise return zeros."
+        return FunctionFinding(verdict="straight-through or wrong formula", text=text, remedy=remedy, **about)
     if zero.abs().max() > 0:
         hint = f"; with an incoming gradient of 0 it still gives {number(float(zero[zero != 0][0]))}"
         remedy = "Multiply by the incoming gradient in backward."
     return FunctionFinding(verdict="wrong formula", text=f"{text}{hint}.", remedy=remedy, **about)
 
 
+def _constant(subject: Subject, trial: Trial, wrong: list[Spot], found: list[Spot]) -> bool:
+    """Say whether the outputs stay the same near the inputs whose derivatives are wrong, apart from jumps."""
+    if not all(s.numerical == 0 and s.kind == "smooth" for s in wrong):
+        return False
+    tensors, jumps = {trial.place(s.j)[0] for s in wrong}, {s.j for s in found if s.kind == "jump"}
+    way = weights(len(trial.x), subject.random)
+    for j in range(len(way)):
+        way[j] *= trial.step(j) * (trial.place(j)[0] in tensors and j not in jumps)
+    at = trial.value(trial.x)
+    return torch.equal(trial.value(trial.x + way), at) and torch.equal(trial.value(trial.x - way), at)
+
+
 def _derivative(trial: Trial, spot: Spot, label: str) -> str:
     """Return "`x[0]`" where there is one output number, and "out[1] by `x[0]`" otherwise."""
-    outputs = trial.outputs()[1]
-    k, index, part = place_in(outputs, spot.i)
-    name = "out" if len(outputs) == 1 else f"out[{k}]"
-    return f"`{name}{list(index) if index else ''}{part}` by {label}"
+    return f"`{output_name(trial, spot.i)}` by {label}"
 
 
 def _untracked(trial: Trial, k: int) -> bool:
@@ -166,14 +196,16 @@ def _pattern(wrong: list[Spot]) -> str:
 
 def _special(subject: Subject, trial: Trial, found: list[Spot], extra: dict) -> FunctionFinding:
     """Describe derivatives that differ only where there is none."""
+    if any(s.kind == "edge" for s in found) and (finding := undefined(subject, trial, extra)):
+        return finding
     spot = found[0]
     label, about = subject.label(trial, spot.j), {**subject.about(trial, spot), **extra}
     if spot.kind not in ("kink", "jump"):
         return FunctionFinding(
             verdict="edge of the domain",
-            text=f"At {label} = {number(spot.at)} {subject.name} has no finite slope: it is {slope(spot.left)} on the "
-            f"left and {slope(spot.right)} on the right, and {subject.backward} gives {number(spot.analytical)}.",
-            remedy="Check with inputs inside of the domain.",
+            text=f"At {label} = {number(spot.at)} {subject.name} has no finite derivative: {both_sides(trial, spot)}; "
+            f"{subject.backward} gives {number(spot.analytical)}.",
+            remedy="Check with inputs inside of the domain, where the derivative is finite.",
             **about,
         )
     points = sorted({s.j for s in found})

@@ -125,11 +125,20 @@ def weights(count: int, random: torch.Generator) -> torch.Tensor:
     return sign * (0.5 + torch.rand(count, generator=random, dtype=torch.float64))
 
 
+def grows(value: Callable[[float], float], near: float, far: float, step: float) -> bool:
+    """Say whether twice the slope at 0 grows without bound: from `far` (100 steps) to `near` (1 step), and on."""
+    if not abs(near) > 3 * abs(far) + 1:
+        return False
+    nearest = (value(step / 100) - value(-step / 100)) / (step / 100)
+    return isfinite(nearest) and abs(nearest) > 3 * abs(near)
+
+
 def sides(value: Callable[[float], float], step: float) -> tuple[str, float, float]:
     """Return the kind of a point and its slopes left and right; `value` takes the distance from the point.
 
     Over a step a hundred times as long, the two slopes of a smooth function move a hundred times as far apart, those
-    of a kink stay where they are, and those of a jump fall to a hundredth.
+    of a kink stay where they are, those of a jump fall to a hundredth, and those that grow without bound near the
+    point, as for a root at 0, fall in between.
     """
     at, far = value(0.0), 100 * step
     left, right = (at - value(-step)) / step, (value(step) - at) / step
@@ -139,6 +148,8 @@ def sides(value: Callable[[float], float], step: float) -> tuple[str, float, flo
     near_gap, far_gap = abs(right - left), abs(far_right - far_left)
     if abs(left + right) > 30 * abs(far_left + far_right) + 1:
         return "jump", left, right
+    if grows(value, left + right, far_left + far_right, step):
+        return "edge", left, right
     if near_gap <= 1e-4 * max(1.0, abs(left), abs(right)) + 4 * _ROUNDING * abs(at) / step:
         return "smooth", left, right
     if not isfinite(far_gap) or 0.3 <= near_gap / max(far_gap, 1e-300) <= 3:

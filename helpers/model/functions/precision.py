@@ -104,7 +104,7 @@ def _steps(subject: Subject, trial: Trial, low: list[int], low_outputs: list) ->
 
 def _inside_low(subject: Subject, trial: Trial, found: FunctionFinding) -> FunctionFinding:
     """Find out whether float64 inputs are computed with in float32 inside, which makes slopes move in steps too."""
-    if found.verdict not in ("wrong formula", "kink", "edge of the domain"):
+    if found.verdict not in ("wrong formula", "straight-through or wrong formula", "kink", "edge of the domain"):
         return found
     j = int(trial.x.abs().argmax())
     rows = torch.stack([trial.value(trial.nudged(j, k * trial.step(j))) for k in range(-3, 4)])
