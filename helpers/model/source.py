@@ -121,12 +121,12 @@ def place_of(frame: FrameType) -> Place:
     return _place(code.co_filename, line, tuple(where), owner, first)
 
 
-def place_in_traceback(error: BaseException, stop: CodeType) -> Place | None:
+def place_in_traceback(error: BaseException, stop: CodeType | None = None) -> Place | None:
     """Return the innermost spot in the reader's code that an error passed.
 
     Frames outside the function with the code `stop`, the helper's own that called the reader, are left out.
     """
-    found, inside = None, False
+    found, inside = None, stop is None
     step = error.__traceback__
     while step is not None:
         frame = step.tb_frame

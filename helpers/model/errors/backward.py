@@ -11,14 +11,13 @@ import torch
 from helpers.model.adapter import leaf_variable
 from helpers.model.autograd.graph import Graph, Node, SavedTensor
 from helpers.model.autograd.names import Names, parameters_of
-from helpers.model.autograd.reading import Live, read_graph
+from helpers.model.autograd.reading import read_graph
 from helpers.model.errors.failure import Answer, Failure, explains
+from helpers.model.errors.roots import graph_of, variables_of
 from helpers.model.finding import HelperError
 from helpers.model.gradients.cuts import Cut, find_cut, find_cut_between
 from helpers.model.gradients.reasons import listed
-from helpers.model.owners import local_names
 from helpers.model.runs.record import Event, Record
-from helpers.model.source import is_library
 from helpers.model.watch import tensors_in
 
 # Operators that save their result, by the start of their node's name.
@@ -32,15 +31,15 @@ _SAVES_RESULT = "relu, sigmoid, tanh, exp, sqrt, softmax and others save their r
 )
 def _version(match: re.Match, failure: Failure) -> Answer | None:
     """A saved tensor was written to between forward and backward."""
-    graph, live = _graph(failure)
-    if graph is None or failure.run is None:
+    graph, live = graph_of(failure)
+    if graph is None:
         return None
     now, then = int(match[3]), int(match[4])
     found = next(_changed(graph, then, now), None) or next(_changed(graph), None)
     if found is None:
         return None
     node, saved = found
-    record = failure.run.record
+    record = failure.run.record if failure.run is not None else Record()  # an error caught outside: nothing was watched
     made = record.maker_of_node(node.sequence) if node.sequence is not None else None
     saver, saved_for = (f"{made.call.shown} in {made.call.at}", f" for {node.name}") if made else (node.name, "")
     address = next((key for key, index in live.storages.items() if index == saved.storage), None)
@@ -97,7 +96,7 @@ def _as_view(saved: SavedTensor, failure: Failure) -> str:
 
 
 def _named(failure: Failure, name: str) -> torch.Tensor | None:
-    variables = _variables(failure)
+    variables = variables_of(failure)
     found = variables.get(name)
     if found is None and "." in name:
         module, _, path = name.partition(".")
@@ -124,82 +123,6 @@ def _writer(record: Record, address: int | None, version: int, made: Event | Non
     return None
 
 
-@explains(r"Trying to backward through the graph a second time")
-def _second_backward(match: re.Match, failure: Failure) -> Answer | None:
-    """Backward reached nodes whose saved tensors an earlier backward freed."""
-    graph, _ = _graph(failure)
-    if graph is None or failure.run is None:
-        return None
-    record = failure.run.record
-    earlier = [e for e in record.calls("backward", "grad") if _is_backward(e)][:-1]  # the last is the one that failed
-    if not earlier:
-        return None
-    last = earlier[-1]
-    border = _border(graph, last.first)
-    if border is None:
-        text = f"{failure.call.at} runs backward a second time through the graph that {last.call.at} has freed"
-        return text, (
-            "Run the forward again before it; for several losses on one graph, add them and call backward once. "
-            "retain_graph=True keeps the saved tensors, and their memory."
-        )
-    new, old = border
-    made = record.maker_of_node(old.sequence)
-    used = record.maker_of_node(new.sequence)
-    crossing = _crossing(record, made, used) or "an older result"
-    again = made is not None and _repeats(record, made, last.number)
-    where = f"{made.call.expression}{made.call.where}" if made else old.name
-    if again:
-        text = (
-            f"{crossing} entered this iteration with its graph: {old.name} behind it belongs to an earlier iteration, "
-            f"and {last.call.at} has freed it"
-        )
-        name = crossing.strip("`") if crossing.startswith("`") else "it"
-        return text, (
-            f"Cut it where the iteration begins: {name} = {name}.detach(). retain_graph=True would let the graph grow "
-            "without bound."
-        )
-    text = (
-        f"{crossing} was computed once, by {where}, before {last.call.at} freed its graph, and this backward runs "
-        "through it again"
-    )
-    return text, "Compute it again in every iteration, before its loss; or detach it if it needs no gradient."
-
-
-def _is_backward(event: Event) -> bool:
-    """Tell a backward from reading the attribute `.grad`, which has the same name as `torch.autograd.grad`."""
-    return event.name == "backward" or (event.call.count > 1 and not event.call.expression.endswith(".grad`"))
-
-
-def _border(graph: Graph, limit: int) -> tuple[Node, Node] | None:
-    """Return the first edge from a node made since `limit` to one made before; None where the root is old."""
-    for number in graph.engine_order:
-        node = graph.nodes[number]
-        if node.sequence is None or node.sequence < limit:
-            continue
-        for edge in node.edges:
-            target = graph.nodes[edge.to] if edge else None
-            if target and target.sequence is not None and target.sequence < limit:
-                return node, target
-    return None
-
-
-def _crossing(record: Record, made: Event | None, used: Event | None) -> str:
-    """Return the reader's name for the tensor that one call made and the other took."""
-    if made is None or used is None:
-        return ""
-    common = [n for n in used.inputs if n in made.outputs] or list(used.inputs)
-    named = [record.shown(n, "") for n in common if record.tensors[n].requires_grad]
-    return next((name for name in named if name), "")
-
-
-def _repeats(record: Record, made: Event, after: int) -> bool:
-    """Say whether the line that made something ran again after the call number `after`."""
-    place = made.call.place
-    return any(
-        event.number > after and event.name == made.name and event.call.place == place for event in record.events
-    )
-
-
 @explains(r"element (\d+) of (?:the )?(?:tensors|variables) does not require grad")
 def _no_graph(match: re.Match, failure: Failure) -> Answer | None:
     """The loss has no history: say where it ended."""
@@ -208,6 +131,10 @@ def _no_graph(match: re.Match, failure: Failure) -> Answer | None:
     name = failure.operand(0, "the loss")
     number = failure.run.number(loss) if failure.run is not None and loss is not None else None
     cut = find_cut(failure.run.record, number) if number is not None else None
+    if failure.run is None:
+        return f"{name} has no graph: its history ended before backward, or never began", (
+            "Parameters have requires_grad=True; detach(), no_grad, .item() and integer results end a history."
+        )
     if cut is None:
         return f"{name} has no graph, because nothing that it was computed from requires grad", (
             "Set requires_grad=True on the tensors to train, before the forward; parameters of a module have it."
@@ -252,7 +179,7 @@ def _cut_between(failure: Failure, source: torch.Tensor) -> Cut | None:
 
 def _names_of(failure: Failure, tensors: list[torch.Tensor]) -> list[str]:
     known = {id(t): name for name, t in failure.run.parameters().items()} if failure.run is not None else {}
-    for name, value in _variables(failure).items():
+    for name, value in variables_of(failure).items():
         if issubclass(type(value), torch.Tensor):
             known.setdefault(id(value), name)
         elif issubclass(type(value), torch.nn.Module):
@@ -260,23 +187,3 @@ def _names_of(failure: Failure, tensors: list[torch.Tensor]) -> list[str]:
                 for path, parameter in parameters_of(value):
                     known.setdefault(id(parameter), f"{name}.{path}")
     return [known.get(id(t), f"a tensor of shape {tuple(t.shape)}") for t in tensors]
-
-
-def _graph(failure: Failure) -> tuple[Graph, Live] | tuple[None, None]:
-    """Return the graph of the tensors that backward was called on."""
-    roots = failure.args[0] if failure.args else failure.kwargs.get("tensors", failure.kwargs.get("outputs"))
-    try:
-        return read_graph(roots, Names(_variables(failure), None))
-    except HelperError:  # nothing with a graph was given: then another explainer knows why
-        return None, None
-
-
-def _variables(failure: Failure) -> dict[str, Any]:
-    """Return the variables of the reader's code through which the error passed, the innermost last."""
-    found: dict[str, Any] = {}
-    step = failure.error.__traceback__
-    while step is not None:
-        if not is_library(step.tb_frame.f_code.co_filename):
-            found |= local_names(step.tb_frame)
-        step = step.tb_next
-    return found

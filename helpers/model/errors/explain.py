@@ -17,8 +17,10 @@ from typing import Any
 import torch
 
 import helpers.model.errors.backward
+import helpers.model.errors.freed
+import helpers.model.errors.functions
 import helpers.model.errors.rules
-import helpers.model.errors.storage  # noqa: F401  # these three fill the table
+import helpers.model.errors.storage  # noqa: F401  # these five fill the table
 from helpers.model.errors.failure import EXPLAINERS, Answer, Explainer, Failure
 from helpers.model.finding import Finding
 from helpers.model.runs.run import Run
@@ -42,12 +44,16 @@ class ErrorFinding(Finding):
     call: str = ""
 
 
-def explain_error(fn: Callable, *args: Any) -> ErrorFinding:
+def explain_error(fn: Callable | BaseException, *args: Any) -> ErrorFinding:
     """Run `fn(*args)` once and explain the error that it raises, from the arguments of the torch call that raised.
 
-    Errors of plain Python code are told apart, and an unknown error is said to be unknown, with torch's
-    own first line. Raises HelperError when `fn` is not a function.
+    An exception that you caught may be given in place of a function. Nothing was watched then: what only a watched run
+    can tell, such as the line of a write in place, is missing from the sentence. Errors of plain Python code are told
+    apart, and an unknown error is said to be unknown, with torch's own first line. Raises HelperError when `fn` is
+    neither.
     """
+    if isinstance(fn, BaseException):
+        return explain_caught(fn)
     require_callable(fn, "explain_error")
     run = Run()
     try:
@@ -74,6 +80,11 @@ def explain_failure(fn: Callable, error: Exception, failure: Failure | None) -> 
     if failure is None or not _leads_to(error, failure.error):
         failure = _unseen(error, place)
     if failure is None:
+        if place is not None and (answer := _ask(Failure(error, Call("", place, place.positional), (), {}))):
+            facts = {"message": first_line(error), "line": place.line}
+            return ErrorFinding(
+                text=f"{answer[0]}.", remedy=answer[1], error=type(error).__name__, known=True, facts=facts
+            )
         at = f" at {place.quoted}" if place else ""
         text = (
             f"{name_of(fn)} raised {type(error).__name__}{at} in plain Python, not in a torch call: {first_line(error)}"
@@ -94,6 +105,39 @@ def explain_failure(fn: Callable, error: Exception, failure: Failure | None) -> 
         call=failure.name,
         facts={"message": first_line(failure.error), "line": failure.call.place.line if failure.call.place else None},
     )
+
+
+def explain_caught(error: BaseException) -> ErrorFinding:
+    """Explain an exception from its traceback: a backward that failed still has its tensors there."""
+    place, call, given = place_in_traceback(error), "", ()
+    step = error.__traceback__
+    while step is not None:
+        code, local = step.tb_frame.f_code, step.tb_frame.f_locals
+        if code.co_filename.startswith(_TORCH) and code.co_name in ("backward", "grad") and not call:
+            roots = next((local[name] for name in ("self", "tensors", "outputs") if name in local), None)
+            call, given = code.co_name, (roots, *([local["inputs"]] if "inputs" in local and roots is not None else []))
+        step = step.tb_next
+    name = call or (place.expression.partition("(")[0].rpartition(".")[2] if place else type(error).__name__)
+    failure = Failure(error, Call(name, place, place.positional if place else 0), given, {})
+    answer = _ask(failure)
+    text, remedy = answer or _unknown(failure)
+    return ErrorFinding(
+        text=f"{text}.",
+        remedy=f"{remedy} {_WATCH}".strip() if answer is None or _needs_a_record(error) else remedy,
+        error=type(error).__name__,
+        from_torch=bool(call),
+        known=answer is not None,
+        call=name,
+        facts={"message": first_line(error), "line": place.line if place else None},
+    )
+
+
+_WATCH = "Give the function that raised it, explain_error(f): a watched run tells more."
+
+
+def _needs_a_record(error: BaseException) -> bool:
+    """Say whether the cause of an error lies in an earlier line, which only a watched run can name."""
+    return any(part in first_line(error) for part in (*_OF_THE_GRAPH, "does not require grad"))
 
 
 _OF_THE_GRAPH = ("modified by an inplace operation", "through the graph a second time")

@@ -44,3 +44,12 @@ def explains(pattern: str) -> Callable[[Explainer], Explainer]:
         return function
 
     return add
+
+
+def explains_plainly(pattern: str, text: str, remedy: str) -> None:
+    """Add an explainer whose sentence needs only the call: `{call}`, `{operand}` and the groups `{0}`, `{1}` …"""
+
+    @explains(pattern)
+    def explainer(match: re.Match, failure: Failure) -> Answer:
+        fill = {"call": failure.call.at, "operand": failure.operand(0, "the tensor")}
+        return text.format(*match.groups(), **fill), remedy

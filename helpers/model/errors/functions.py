@@ -1,0 +1,118 @@
+"""The explainers of `explain_error` for custom Functions: what forward and backward take, return, save and mark."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+
+import torch
+
+from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
+
+explains_plainly(
+    r"You must implement either the backward or vjp method",
+    "{call} needs the derivative of a custom Function that has a forward and no backward",
+    "Write a static backward(ctx, gradient) that returns one value for each argument of forward.",
+)
+explains_plainly(
+    r"Legacy autograd function with non-static forward method is deprecated",
+    "{call} calls an instance of a Function, or its forward is no staticmethod",
+    "Mark forward and backward with @staticmethod, and call F.apply(x), not F()(x).",
+)
+explains_plainly(
+    r"In order to use an autograd\.Function with functorch transforms.*?setup_context",
+    "{call}: torch.func needs the form of a Function whose forward has no ctx",
+    "Write forward(x) without ctx, and setup_context(ctx, inputs, output) that saves.",
+)
+explains_plainly(
+    r"expected Variable or None \(got (\w+)\)",
+    "{call}: a backward returned a value of type {0}, and a tensor or None is wanted for each argument of forward",
+    "Return a tensor of the shape of the input.",
+)
+explains_plainly(
+    r"a leaf Variable that requires grad has been used in an in-place operation",
+    "{call}: forward changed a leaf that requires grad in place and marked it dirty, and a leaf's own values can "
+    "have no "
+    "history",
+    "Call it on the result of an operation, such as x.clone(), or make forward return a new tensor.",
+)
+explains_plainly(
+    r"save_for_backward can only save variables, but argument (\d+) is of type (\w+)",
+    "{call}: save_for_backward was given a value of type {1} as argument {0}, and it takes tensors only",
+    "Keep numbers and flags as attributes, such as ctx.scale = scale.",
+)
+
+
+@explains(r"function (\w+?)Backward returned an incorrect number of gradients \(expected (\d+), got (\d+)\)")
+def _number_of_gradients(match: re.Match, failure: Failure) -> Answer:
+    name, wanted, got = match[1], int(match[2]), int(match[3])
+    parameters = _forward_parameters(failure, name)
+    takes = f" ({', '.join(parameters)})" if len(parameters) == wanted else ""
+    values = "value" if got == 1 else "values"
+    text = f"{name}.forward takes {wanted} argument{'s' * (wanted != 1)}{takes} but backward returned {got} {values}"
+    if got < wanted:
+        missing = [f"`{p}`" for p in parameters[got:]] if takes else []
+        what = f" for {' and '.join(missing)}" if missing else f" for each of the last {wanted - got}"
+        return text, f"Append None{what}, or a gradient if it needs one."
+    return text, "Return one value for each argument of forward, in their order; ctx does not count."
+
+
+def _forward_parameters(failure: Failure, name: str) -> list[str]:
+    """Return the names of the arguments of a Function's forward, without ctx."""
+    function = _function(failure, name)
+    if function is None:
+        return []
+    names = list(inspect.signature(function.forward).parameters)
+    split = function.setup_context is not torch.autograd.Function.setup_context
+    return names if split else names[1:]
+
+
+def _function(failure: Failure, name: str) -> type | None:
+    """Find a custom Function by name among those that the program has defined."""
+    found = [kind for kind in _subclasses(torch.autograd.Function) if kind.__name__ == name]
+    return found[-1] if found else None
+
+
+def _subclasses(kind: type) -> list[type]:
+    direct = kind.__subclasses__()
+    return [*direct, *(below for one in direct for below in _subclasses(one))]
+
+
+@explains(r"Function (\w+?)Backward returned an invalid gradient at index (\d+) - got \[(.*?)\] but expected shape "
+          r"compatible with \[(.*?)\]")  # fmt: skip
+def _gradient_shape(match: re.Match, failure: Failure) -> Answer:
+    name, index, got, wanted = match[1], int(match[2]), match[3], match[4]
+    parameters = _forward_parameters(failure, name)
+    of = f"`{parameters[index]}`" if index < len(parameters) else f"argument {index}"
+    return (
+        f"{name}.backward returned a gradient of shape ({got}) for {of}, whose shape is ({wanted})",
+        "A gradient has the shape of its input: sum over the dimensions that forward broadcast or repeated.",
+    )
+
+
+@explains(r"mark_dirty\(\) received a tensor that was not an input")
+def _mark_dirty(match: re.Match, failure: Failure) -> Answer:
+    name = _marked(failure) or "a tensor"
+    return (
+        f"ctx.mark_dirty received {name}, which is not an input of the Function: it is for inputs that forward has "
+        "changed in place",
+        "Remove the call, unless forward writes into an input: then name that input.",
+    )
+
+
+def _marked(failure: Failure) -> str:
+    """Return the source text of what `ctx.mark_dirty` was given, from the code of the Functions at hand."""
+    place = failure.call.place
+    owner = place.expression.partition(".apply")[0].rpartition(".")[2] if place else ""
+    function = _function(failure, owner)
+    for method in (function.forward, function.setup_context) if function else ():
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
+        except (OSError, TypeError, SyntaxError):  # no source at hand, as after exec
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "mark_dirty" and node.args:
+                return f"`{ast.unparse(node.args[0])}`"
+    return ""
