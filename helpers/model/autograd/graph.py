@@ -106,7 +106,8 @@ class Graph:
         return read_graph(roots, Names.of_caller(model))[0]
 
     def __repr__(self) -> str:
-        return f"Graph of {len(self.nodes):,} nodes and {len(self.leaves):,} leaves"
+        nodes, leaves = len(self.nodes), len(self.leaves)
+        return f"Graph of {nodes:,} node{'s' * (nodes != 1)} and {leaves:,} {'leaf' if leaves == 1 else 'leaves'}"
 
     @cached_property
     def leaves(self) -> tuple[Node, ...]:
