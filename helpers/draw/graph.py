@@ -178,20 +178,21 @@ def _svg(
             node = f' data-node="{drawn[number].members[0]}"'
         shown.append(f'<g data-box="{number}"{node} transform="translate({x} {y})">{card.parts}</g>')
     paths, heads, words = [], [], []
-    tips: dict[tuple[int, int], None] = {}
+    tips: dict[tuple[int, int], bool] = {}  # whether a gradient went there
     left = 0.0
     for number, (line, label, route) in enumerate(zip(lines, labels, placed.routes, strict=True)):
         way, count = "", PARALLEL.get(label, 1) if route.x == route.end_x and route.lane is None else 1
         for i in range(count):
             beside = route if count == 1 else route.moved(APART * i - APART * (count - 1) // 2)
             way += _way(beside)
-            tips[beside.end_x, route.end_y] = None
+            tips[beside.end_x, route.end_y] = number in sent or tips.get((beside.end_x, route.end_y), False)
         passed = f' style="stroke:{GRADIENT}" stroke-width="3" data-sent="1"' if number in sent else ""
         paths.append(f'<path data-edge="{line.source}-{line.target}"{passed} d="{way}"/>')
         if label and count == 1:
             words.append(_label(route, label))
             left = min(left, route.end_x - 6 - text_width(label, SMALL_SIZE))
-    heads = [f"M{x} {y}l-4-7h8z" for x, y in tips]
+    heads = [f"M{x} {y}l-4-7h8z" for (x, y), passed in tips.items() if not passed]
+    bold = [f"M{x} {y}l-5-8h10z" for (x, y), passed in tips.items() if passed]
     enter, right = [], placed.width
     for box, said in entries.items():
         x, y = placed.corners[box]
@@ -204,6 +205,7 @@ def _svg(
     parts = [
         group(paths, fill="none", style=stroke, stroke_width=1.5, data_role="edges"),
         f'<path data-role="heads" style="fill:{FREE}" d="{"".join(heads)}"/>' if heads else "",
+        f'<path data-role="heads" fill="{GRADIENT}" d="{"".join(bold)}"/>' if bold else "",
         f'<path data-role="enter" fill="{GRADIENT}" stroke="{GRADIENT}" stroke-width="2.5" d="{"".join(enter)}"/>',
         boxed(shown),
         group(
