@@ -226,10 +226,10 @@ def test_a_backward_must_multiply_by_the_incoming_gradient(backward, words):
 
 def test_a_straight_through_gradient_is_recognised_as_one():
     straight = function("Sign", lambda ctx, x: x.sign(), lambda ctx, g: g)
-    for x in (real(1.0, -2.0), real(0.0, -2.0)):
+    for x in (real(1.0, -2.0), real(0.0, -2.0), torch.linspace(1, 2, 1000, dtype=torch.float64).requires_grad_()):
         found = check_function(straight.apply, x)
         assert found.verdict == "straight-through or wrong formula"
-        assert "Forward is constant around these inputs" in found.text
+        assert "The result of `Sign` does not change with `x` near these inputs" in found.text
         assert "A straight-through gradient differs from the derivative on purpose" in found.text
 
 
@@ -237,7 +237,14 @@ def test_a_gradient_where_only_a_part_of_forward_is_constant_is_a_wrong_formula(
     passed_on = function("Relu", lambda ctx, x: x.relu(), lambda ctx, g: g)
     found = check_function(passed_on, real(0.3, -2.0))
     assert (found.verdict, found.element) == ("wrong formula", (1,))
-    assert "constant" not in found.text
+    assert "straight-through" not in str(found)
+
+
+def test_a_straight_through_gradient_is_recognised_beside_an_input_that_counts():
+    straight = function("Sign", lambda ctx, x: x.sign(), lambda ctx, g: g)
+    found = check_function(lambda weight, x: straight.apply(weight) @ x, real(0.5, -0.7), real(1.0, 2.0))
+    assert (found.verdict, found.argument) == ("straight-through or wrong formula", "weight")
+    assert "does not change with `weight`" in found.text
 
 
 def test_a_constant_forward_whose_backward_ignores_the_incoming_gradient_is_a_wrong_formula():
@@ -405,6 +412,11 @@ def test_what_lies_on_each_side_of_an_edge_is_said(fn, values, words):
     assert words in found.text
 
 
+@pytest.mark.parametrize("fn", [lambda x: x**2 + 1e9, lambda x: 1e6 * torch.sin(1e3 * x), lambda x: x * x.abs()])
+def test_rounding_and_a_fast_turn_are_no_edge(fn):
+    assert check_function(fn, real(0.0, 0.3)).verdict == "passes"
+
+
 def log_with_zeros(ctx, x):
     ctx.save_for_backward(x)
     return x.log()
@@ -431,6 +443,8 @@ def test_an_input_that_is_nan_and_a_result_that_is_nan_everywhere_are_told_apart
     found = check_function(lambda x: x * float("nan"), real(1.0, 2.0))
     assert found.verdict == "edge of the domain"
     assert "is nan at these inputs" in found.text
+    found = check_function(lambda x: 1 / x.sum(), real(0.7, -0.7))  # neither element is to blame alone
+    assert "is inf at these inputs" in found.text
 
 
 def test_how_much_is_compared_follows_from_the_sizes_and_not_from_the_load(monkeypatch):

@@ -73,22 +73,20 @@ def undefined(subject: Subject, trial: Trial, extra: dict) -> FunctionFinding | 
 
 
 def _culprit(trial: Trial, i: int) -> int | None:
-    """Return the first input number that makes an output number nan or infinite, or None where none does so alone."""
+    """Return the first input number that alone makes an output number what it is, nan or infinite, or None."""
+    wanted = str(float(trial.value(trial.x)[i]))
     for filling in (1.0, 0.5, 2.0, 0.0, -0.5, 10.0):
-        base = torch.full_like(trial.x, filling)
 
-        def broken(chosen: torch.Tensor, base: torch.Tensor = base) -> bool:
-            x = base.clone()
+        def result(chosen: torch.Tensor, filling: float = filling) -> str:
+            x = torch.full_like(trial.x, filling)
             x[chosen] = trial.x[chosen]
-            value = trial.value(x)
-            return not (i < len(value) and isfinite(float(value[i])))
+            return str(float(trial.value(x)[i]))
 
         try:
-            if (
-                not broken(torch.arange(0))
-                and (j := halve(len(base), broken)) is not None
-                and broken(torch.tensor([j]))
-            ):
+            if not isfinite(float(result(torch.arange(0)))):
+                continue
+            j = halve(len(trial.x), lambda chosen, result=result: result(chosen) == wanted)
+            if j is not None and result(torch.tensor([j])) == wanted:
                 return j
         except Exception:  # the reader's function may refuse other inputs
             continue

@@ -45,7 +45,7 @@ def forward_failed(subject: Subject, error: Exception, changed: str) -> Function
             argument=changed,
             facts={"error": message},
         )
-    return raised_finding(subject.fn, error, FunctionFinding, verdict="forward raises")
+    return raised_finding(subject.cls or subject.fn, error, FunctionFinding, verdict="forward raises")
 
 
 _STRANGE = "received a tensor that was not an input"  # torch raises with it, or only warns

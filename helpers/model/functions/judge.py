@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from helpers.model.functions.edges import both_sides, output_name, undefined
 from helpers.model.functions.numbers import Spot, differs, first_spot, sides, spots, weights
-from helpers.model.functions.runs import Trial, row
+from helpers.model.functions.runs import STEP, Trial, row
 from helpers.model.functions.second import second_lost
 from helpers.model.functions.words import FunctionFinding, Subject, number, slope
 from helpers.model.layout import plural
@@ -118,10 +118,10 @@ def _mismatch(
     )
     hint = _pattern(wrong) if len(wrong) > 1 or spot.analytical == -spot.numerical else ""
     remedy = "Correct the formula in backward: the derivative, times the incoming gradient."
-    if zero.abs().max() == 0 and jacobian is not None and _constant(subject, trial, wrong, found):
+    if zero.abs().max() == 0 and _constant(subject, trial, wrong, found):
         text = (
-            f"Forward is constant around these inputs, so each derivative is 0, and for "
-            f"{_derivative(trial, spot, label)} at {number(spot.at)} {subject.backward} gives "
+            f"The result of {subject.name} does not change with `{subject.argument(k)}` near these inputs, so the "
+            f"derivative is 0, and for {_derivative(trial, spot, label)} at {number(spot.at)} {subject.backward} gives "
             f"{number(spot.analytical)}{count}. A straight-through gradient differs from the derivative on purpose; "
             "if none is meant, the formula is wrong."
         )
@@ -138,9 +138,10 @@ def _constant(subject: Subject, trial: Trial, wrong: list[Spot], found: list[Spo
     if not all(s.numerical == 0 and s.kind == "smooth" for s in wrong):
         return False
     tensors, jumps = {trial.place(s.j)[0] for s in wrong}, {s.j for s in found if s.kind == "jump"}
-    way = weights(len(trial.x), subject.random)
-    for j in range(len(way)):
-        way[j] *= trial.step(j) * (trial.place(j)[0] in tensors and j not in jumps)
+    size = trial.x.abs()
+    way = weights(len(size), subject.random) * torch.where(size < 1e-3, 1e-4 * size, STEP * size.clamp(min=1))
+    way *= torch.cat([torch.full_like(row([t]), float(k in tensors)) for k, t in enumerate(trial.given)])
+    way[sorted(jumps)] = 0
     at = trial.value(trial.x)
     return torch.equal(trial.value(trial.x + way), at) and torch.equal(trial.value(trial.x - way), at)
 

@@ -148,7 +148,7 @@ def sides(value: Callable[[float], float], step: float) -> tuple[str, float, flo
     near_gap, far_gap = abs(right - left), abs(far_right - far_left)
     if abs(left + right) > 30 * abs(far_left + far_right) + 1:
         return "jump", left, right
-    if grows(value, left + right, far_left + far_right, step):
+    if abs(left + right) > 4 * _ROUNDING * abs(at) / step and grows(value, left + right, far_left + far_right, step):
         return "edge", left, right
     if near_gap <= 1e-4 * max(1.0, abs(left), abs(right)) + 4 * _ROUNDING * abs(at) / step:
         return "smooth", left, right

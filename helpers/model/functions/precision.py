@@ -77,7 +77,8 @@ def precise(subject: Subject, trial: Trial) -> FunctionFinding:
     found = probe_backward(subject, double) or judge(subject, double)
     passed = found.verdict == "passes"
     said = found.text.partition(" passes: ")[2] if passed else found.text
-    text = f"{_capital(before)}; {how} {said.replace('The ', 'the ', 1) if said.startswith('The ') else said}"
+    said = f"{said[0].lower()}{said[1:]}" if said.startswith(("The ", "At ")) else said
+    text = f"{_capital(before)}; {how} {said}"
     fields = {**vars(found), "text": text}
     if passed:
         fields |= {"verdict": verdict, "remedy": remedy, "argument": name}
