@@ -6,12 +6,14 @@ WRONG = {
         ('nodes = ["MulBackward0", "a"]', "nodes, not tensors"),
         ('nodes = ["AccumulateGrad", "MulBackward0"]', "from left to right"),
         ("nodes = [1, 2]", "list of two names"),
+        ('nodes = ["Mul", "AccumulateGrad"]', "nodes are right. PyTorch writes MulBackward0, not 'Mul'"),
     ],
     "ex-order": [
         ('order = ["AddBackward0", "ExpBackward0", "SinBackward0", "MulBackward0"]', "sin last"),
         ('order = ["MulBackward0", "ExpBackward0", "SinBackward0", "AddBackward0"]', "order of the forward run"),
         ('order = ["SinBackward0", "AddBackward0", "ExpBackward0", "MulBackward0"]', "Which operation made z"),
         ('order = ["AddBackward0"]', "These four run"),
+        ('order = ["Add", "Sin", "Exp", "Mul"]', "order is right. PyTorch writes AddBackward0"),
     ],
     "ex-power": [
         (
@@ -23,6 +25,11 @@ WRONG = {
         (
             "def power(x, n):\n    result = x\n    for _ in range(n):\n        result = result * x\n    return result",
             "has the wrong value",
+        ),
+        (
+            "def power(x, n):\n    result = x\n    for _ in range(n - 1):\n        result = result * x.item()\n"
+            "    return result",
+            "gets no gradient",
         ),
     ],
     "ex-recorded": [
@@ -54,6 +61,20 @@ WRONG = {
             "        (model(inputs) - targets).pow(2).mean().backward()",
             "add up to too much",
         ),
+        (
+            "def accumulate(model, parts):\n    model.zero_grad()\n    total = sum(t.numel() for _, t in parts)\n"
+            "    for inputs, targets in parts:\n"
+            "        ((model(inputs) - targets).pow(2).sum() / total).backward()\n"
+            "    model.bias.grad = None",
+            "gradient of model.bias is None",
+        ),
+        (
+            "def accumulate(model, parts):\n    model.zero_grad()\n    total = sum(t.numel() for _, t in parts)\n"
+            "    for inputs, targets in parts:\n"
+            "        ((model(inputs) - targets).pow(2).sum() / total).backward()\n"
+            "    torch.optim.SGD(model.parameters(), lr=0.1).step()",
+            "changed model.weight itself",
+        ),
     ],
     "ex-carried": [
         (
@@ -71,6 +92,12 @@ WRONG = {
             "        h.sum().backward(retain_graph=True)\n    return h",
             "stop at the h that entered",
         ),
+        (
+            "def train(cell, inputs):\n    h = torch.zeros(1, 3)\n    for x in inputs:\n"
+            "        h = cell(x, h.detach())\n        h.sum().backward(retain_graph=True)\n    return h",
+            "leave out retain_graph",
+        ),
+        ("def train(cell, inputs):\n    return None", "train returned None"),
     ],
     "ex-saves": [
         ('save_result = ["a", "b", "d", "f"]', "product needs its two inputs"),
@@ -93,6 +120,17 @@ WRONG = {
             "    d_optimizer.step()\n    (-d(fake).mean()).backward()",
             "may not be detached there",
         ),
+        (
+            "def gan_step(g, d, d_optimizer, noise):\n    fake = g(noise)\n    d_optimizer.zero_grad()\n"
+            "    d(fake.detach()).mean().backward()\n    d_optimizer.step()\n    d(fake).mean().backward()",
+            "the minus of",
+        ),
+        (
+            "def gan_step(g, d, d_optimizer, noise):\n    fake = g(noise)\n    d_optimizer.zero_grad()\n"
+            "    (-d(fake).mean()).backward()\n    d_optimizer.zero_grad()\n"
+            "    d(fake.detach()).mean().backward()\n    d_optimizer.step()",
+            "that of the old d",
+        ),
     ],
     "ex-halve": [
         ("def halve(layer):\n    layer.weight *= 0.5", "leaf Variable that requires grad"),
@@ -105,6 +143,11 @@ WRONG = {
             "no leaf that requires grad",
         ),
         ("def halve(layer):\n    layer.weight.detach() * 0.5", "not halved"),
+        ("def halve(layer):\n    layer.weight.data = layer.weight.data * 0.5", "not in place"),
+        (
+            "def halve(layer):\n    with torch.no_grad():\n        layer.weight *= 0.5\n        layer.bias *= 0.5",
+            "bias has changed too",
+        ),
     ],
     "ex-cut": [
         ('call = "round"', "round is recorded"),
@@ -165,10 +208,21 @@ WRONG = {
             "        return gradient * grad_mean / n, gradient * grad_log_var / n, None",
             "gradient of mean has the wrong sign",
         ),
+        (
+            "class Mended(GaussianNLL):\n    @staticmethod\n    def backward(ctx, gradient):\n"
+            "        mean, log_var, target = ctx.saved_tensors\n        error = target - mean\n        n = mean.numel()\n"
+            "        return -error / log_var.exp() / n, 0.5 * (1 - error**2 / log_var.exp()) / n, None",
+            "incoming gradient",
+        ),
+        (
+            "class Mended(GaussianNLL):\n    @staticmethod\n    def backward(ctx, gradient):\n        return gradient",
+            "takes 3 arguments .* but backward returned 1 value",
+        ),
     ],
     "ex-verdicts": [
         ('right_one = "a"', "forgets that the sum"),
-        ('right_one = "c"', "Not yet"),
+        ('right_one = "c"', "c lets an element"),
+        ('right_one = ""', "One letter is wanted"),
         ('right_one = "d"', "There is no 'd'"),
     ],
     "ex-tiny": [
@@ -179,5 +233,17 @@ WRONG = {
             "the gradient of 2",
         ),
         ("import math\n\ndef tanh(value):\n    return math.tanh(value.data)", "a Value is wanted"),
+        ("tanh = math.tanh", "not a function of your own"),
+        ("tanh = None", "A function"),
+        (
+            "def tanh(value):\n    t = torch.tanh(torch.tensor(value.data))\n"
+            '    return Value(t.item(), [(value, 1 - t**2)], "Tanh")',
+            "right to 7 digits only",
+        ),
+        (
+            "def tanh(value):\n    value.data = t = math.tanh(value.data)\n"
+            '    return Value(t, [(value, 1 - t**2)], "Tanh")',
+            "changed the data of its input",
+        ),
     ],
 }
