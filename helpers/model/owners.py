@@ -96,7 +96,8 @@ class Walk:
 
     @staticmethod
     def _of_tensor(name: str, t: torch.Tensor) -> Iterator[tuple[str, Any, bool]]:
-        with plain_access():
+        grad = None
+        with plain_access(), suppress(RuntimeError):  # a view made under no_grad, written to since, refuses to answer
             grad = t.grad if t.is_leaf else None  # asking a non-leaf would warn
         if grad is not None:
             yield f"{name}.grad", grad, False

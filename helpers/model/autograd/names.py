@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from helpers.model.adapter import plain_access, storage_key
+from helpers.model.autograd.nodes import grad_fn_of
 from helpers.model.finding import HelperError, in_short, kind_of
 from helpers.model.owners import local_names, names_in
 from helpers.model.source import caller_frame
@@ -70,8 +71,8 @@ class Names:
 
     def _add(self, name: str, t: torch.Tensor) -> None:
         self._held.append(t)
-        if t.grad_fn is not None:
-            self._results.setdefault(t.grad_fn, []).append((name, t))
+        if (node := grad_fn_of(t)) is not None:
+            self._results.setdefault(node, []).append((name, t))
         elif name not in (names := self._leaves.setdefault(id(t), [])):
             names.append(name)
         if t.layout == torch.strided and type(t) in (torch.Tensor, torch.nn.Parameter):

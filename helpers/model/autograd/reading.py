@@ -30,6 +30,7 @@ from helpers.model.adapter import (
 )
 from helpers.model.autograd.graph import ContextValue, Edge, Graph, Node, SavedTensor
 from helpers.model.autograd.names import Names
+from helpers.model.autograd.nodes import STALE, grad_fn_of, is_stale_view
 from helpers.model.finding import HelperError, in_short
 
 # Nodes of operators whose result is a view: their backward moves numbers, and computes none.
@@ -102,6 +103,8 @@ def _edge(value: Any, name: str) -> GradientEdge:
     with plain_access():
         if not value.requires_grad:
             raise HelperError(f"{in_short(value).replace('a ', 'the ', 1)}{where} has no graph: {without_graph(value)}")
+        if is_stale_view(value):
+            raise HelperError(f"{in_short(value).replace('a ', 'the ', 1)}{where} {STALE}; make the view again")
         return get_gradient_edge(value)
 
 
@@ -248,7 +251,7 @@ def _context(live: Any) -> Iterator[ContextValue]:
         if name.startswith("_pt_"):  # set by torch.func, not by the reader, and full of addresses
             continue
         if isinstance(value, torch.Tensor):
-            role = "output" if value.grad_fn is live else "tensor"
+            role = "output" if grad_fn_of(value) is live else "tensor"
             yield ContextValue(name, in_short(value), role)
         else:
             yield ContextValue(name, in_short(value))

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from helpers.model.runs.record import EXITS, Event, Record
+from helpers.model.runs.record import ALIAS, EXITS, Event, Record
+
+_EXIT_NAMES = {
+    "item": ".item()",
+    "tolist": ".tolist()",
+    "numpy": ".numpy()",
+    "__float__": "float()",
+    "__int__": "int()",
+}
 
 
 @dataclass(frozen=True)
@@ -70,8 +78,18 @@ def _taken_out(record: Record, kept: set[int], lost: dict[int, tuple[Event, int]
         if any(n in kept and n in event.kept for n in event.inputs):
             return replace(_number_cut(event), sure=False)
         if origin := next((lost[n] for n in event.inputs if n in lost), None):
-            return replace(_cut(record, *origin, later), sure=False)
+            return _exit_after(_cut(record, *origin, later), event)
     return None
+
+
+def _exit_after(cut: Cut, event: Event) -> Cut:
+    """Tell a tensor that was cut off first and then left as plain numbers: both must go."""
+    name = _EXIT_NAMES.get(event.name, event.call.shown)
+    remedy = cut.remedy
+    if cut.cause in ("detach", "no_grad"):
+        remedy = f"Compute with the tensor itself in place of {name}: a gradient passes through neither."
+    where = "" if event.call.expression in cut.text else f", and at {event.call.at} {name} takes the numbers out"
+    return replace(cut, text=f"{cut.text}{where}", remedy=remedy, sure=False)
 
 
 def _was_off(source: int, event: Event) -> bool:
@@ -109,8 +127,10 @@ def _descendants(
 
 
 def _kept_on(record: Record, event: Event, number: int) -> bool:
-    """Say whether a call's result required grad as its input did."""
-    return record.tensors[number].requires_grad and event.grad_mode and not event.inference
+    """Say whether a call's result has a history, as its input did: a leaf that it made has none."""
+    seen = record.tensors[number]
+    fresh = seen.is_leaf and number not in event.inputs
+    return seen.requires_grad and not fresh and event.grad_mode and not event.inference
 
 
 def _left_as_number(record: Record, before: int) -> Cut | None:
@@ -124,8 +144,7 @@ def _left_as_number(record: Record, before: int) -> Cut | None:
 
 
 def _number_cut(event: Event) -> Cut:
-    how = {"item": ".item()", "tolist": ".tolist()", "numpy": ".numpy()", "__float__": "float()", "__int__": "int()"}
-    what = how.get(event.name, event.call.shown)
+    what = _EXIT_NAMES.get(event.name, event.call.shown)
     return Cut(
         "number",
         f"its value came from plain numbers, made by {what} at {event.call.at}, and a number has no graph",
@@ -158,6 +177,13 @@ def _cut(record: Record, event: Event, number: int, later: list[Event]) -> Cut:
             "inference_mode",
             f"the graph ends at {at}, which ran in inference_mode",
             "Compute it outside inference_mode; under no_grad if it needs no gradient itself.",
+            line,
+        )
+    if event.name == ALIAS:
+        return Cut(
+            "copy",
+            f"the values of {at} went on as a new leaf without their history, as nn.Parameter(t) and Variable(t) make",
+            "Use the tensor itself where the gradient must pass; a Parameter is for values that are trained.",
             line,
         )
     if event.name in ("detach", "detach_", "data"):

@@ -11,11 +11,12 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from helpers.model.adapter import next_sequence_number, plain_access, sequence_number, storage_key, version_of
+from helpers.model.autograd.nodes import grad_fn_of, is_stale_view
 from helpers.model.owners import local_names
 from helpers.model.source import reader_frame
 from helpers.model.watch import READER, Call, Watch, tensors_in
@@ -30,6 +31,8 @@ _ASKS = frozenset({
 })  # fmt: skip
 # Calls that hand the numbers to Python or NumPy.
 EXITS = frozenset(["item", "tolist", "numpy", "__float__", "__int__", "__complex__", "__index__", "__array__"])
+# Stands for nn.Parameter(t) and Variable(t), which make a leaf on the memory of t: such a call is not seen.
+ALIAS = "a new leaf"
 
 
 @dataclass
@@ -123,6 +126,17 @@ class Record:
         return otherwise
 
 
+class _Before(NamedTuple):
+    """What was noted before a call ran; it is dropped when the call is over, as it holds the tensors."""
+
+    given: list[torch.Tensor]
+    inputs: tuple[int, ...]
+    kept: tuple[int, ...]
+    versions: list[int | None]
+    modes: tuple[bool, bool]
+    first: int
+
+
 class Recorder(Watch):
     """Watches a run and fills `record`. `number(t)` finds a live tensor in it."""
 
@@ -130,6 +144,7 @@ class Recorder(Watch):
         super().__init__()
         self.record = Record()
         self._ids: dict[int, tuple[weakref.ref, int]] = {}
+        self._storages: dict[int, int] = {}  # the tensor that was made on a memory last, by its address
 
     def number(self, t: torch.Tensor) -> int | None:
         """Return the number of a live tensor, None if no call has given or taken it."""
@@ -139,40 +154,64 @@ class Recorder(Watch):
     def around(self, call: Call, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         if call.name in _ASKS:
             return func(*args, **kwargs)
-        with plain_access():
-            given = tensors_in((args, kwargs))
-            inputs = tuple(self._see(t) for t in given)
-            kept = tuple(n for n, t in zip(inputs, given, strict=True) if t.requires_grad)
-            versions = [version_of(t) for t in given]
-            self._texts(call, args, given)
-            modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-            first = next_sequence_number()
-        made: list[torch.Tensor] = []
+        before, results = None, []
+        with self.aside(call), plain_access():
+            before = self._before(call, args, kwargs)
         try:
-            result = func(*args, **kwargs)
-            made = tensors_in([result])
-            return result
+            results.append(func(*args, **kwargs))
+            return results[0]
         finally:
-            with plain_access():
-                new = len(self.record.tensors)
-                outputs = tuple(self._see(t) for t in made)
-                number, last = len(self.record.events), next_sequence_number()
-                for output in outputs:
-                    if output >= new:
-                        self.record.tensors[output].made = number
-                writes = tuple(_writes(inputs, given, versions))
-                for n, t in zip(inputs, given, strict=True):
-                    if any(write.tensor == n for write in writes) or call.name == "requires_grad_":
-                        self._update(n, t)
-                self.record.add(Event(number, call, inputs, outputs, kept, *modes, first, last, writes))
+            if before is not None:
+                with self.aside(call), plain_access():
+                    self._after(call, before, tensors_in(results))
 
-    def _see(self, t: torch.Tensor) -> int:
+    def _before(self, call: Call, args: tuple, kwargs: dict[str, Any]) -> _Before:
+        given = tensors_in((args, kwargs))
+        inputs = tuple(self._see(t) for t in given)
+        kept = tuple(n for n, t in zip(inputs, given, strict=True) if t.requires_grad)
+        versions = [version_of(t) for t in given]
+        self._texts(call, args, given)
+        modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        return _Before(given, inputs, kept, versions, modes, next_sequence_number())
+
+    def _after(self, call: Call, before: _Before, made: list[torch.Tensor]) -> None:
+        given, inputs, new = before.given, before.inputs, len(self.record.tensors)
+        outputs = tuple(self._see(t, made=True) for t in made)
+        number, last = len(self.record.events), next_sequence_number()
+        for output in outputs:
+            if output >= new:
+                self.record.tensors[output].made = number
+        writes = tuple(_writes(inputs, given, before.versions))
+        for n, t in zip(inputs, given, strict=True):
+            if any(write.tensor == n for write in writes) or call.name == "requires_grad_":
+                self._update(n, t)
+        self.record.add(Event(number, call, inputs, outputs, before.kept, *before.modes, before.first, last, writes))
+
+    def _see(self, t: torch.Tensor, made: bool = False) -> int:
+        """Return the number of a tensor, which is new where no call has given or taken it before."""
         number = self.number(t)
         if number is None:
             number = len(self.record.tensors)
             self.record.tensors.append(_seen(number, t))
             self._ids[id(t)] = weakref.ref(t), number
+            if t.layout == torch.strided and not t.is_meta:
+                key = storage_key(t)
+                if not made and self.record.tensors[number].is_leaf and t.requires_grad and key in self._storages:
+                    self._made_unseen(self._storages[key], number)
+                if made or key not in self._storages:
+                    self._storages[key] = number
         return number
+
+    def _made_unseen(self, source: int, number: int) -> None:
+        """Note a new leaf on the memory of a known tensor: no call is seen where `nn.Parameter(t)` makes it."""
+        old, new = self.record.tensors[source], self.record.tensors[number]
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            return
+        maker = next(self.record.makers(source), None)
+        call = Call(ALIAS, maker.call.place if maker else None, 1, False)
+        kept = (source,) if old.requires_grad and not old.is_leaf else ()
+        modes, now = (torch.is_grad_enabled(), False), next_sequence_number()
+        self.record.add(Event(len(self.record.events), call, (source,), (number,), kept, *modes, now, now))
 
     def _update(self, number: int, t: torch.Tensor) -> None:
         old = self.record.tensors[number]
@@ -196,13 +235,13 @@ class Recorder(Watch):
 
 
 def _seen(number: int, t: torch.Tensor) -> Seen:
-    node = t.grad_fn
+    node, stale = grad_fn_of(t), is_stale_view(t)
     return Seen(
         number,
         tuple(t.shape),
         t.dtype,
         t.requires_grad,
-        t.is_leaf,
+        not stale and t.is_leaf,
         type(node).__name__ if node is not None else "",
         sequence_number(node) if node is not None else None,
         t.is_inference(),
