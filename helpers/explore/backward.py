@@ -72,14 +72,25 @@ class BackwardExplorer:
             return f"Before the first step: the gradient 1 is ready for {root.label}, {which}."
         node = nodes[step.node]
         came = _in_sentence(next((g for g in step.arrived if g is not None), None))
+        hooked = self.hooked(step)
         if node.kind == "leaf":
             name = f"{node.names[0]}.grad" if node.names else "the .grad of a leaf without a name"
             senders = self.flow.graph.consumers[node.number]
             several = sum(e is not None and e.to == node.number for n in senders for e in nodes[n].edges) > 1
-            return f"{node.name} adds {came} to {name}{', the sum of all that was sent here' if several else ''}."
+            return (
+                f"{node.name} adds {came} to {name}{', the sum of all that was sent here' if several else ''}{hooked}."
+            )
         gone = [_target(nodes, edge.to, g) for edge, g in zip(node.edges, step.left, strict=False) if edge is not None]
         sends = " and ".join(gone) if gone else "nothing on"
-        return f"{node.name} runs: {came} arrived, and it sends {sends}."
+        return f"{node.name} runs: {came} arrived{hooked}, and it sends {sends}."
+
+    @staticmethod
+    def hooked(step: Step) -> str:
+        """Say what a hook on a tensor made of a gradient before it arrived; "" where none did."""
+        for sent, arrived in zip(step.sent, step.arrived, strict=False):
+            if sent is not None and arrived is not None and sent != arrived:
+                return f" (a hook changed it from {_shown(sent)} to {_shown(arrived)})"
+        return ""
 
     def table(self) -> list[tuple[str, ...]]:
         """List the gradients of this step: where from or where to, shape, values."""

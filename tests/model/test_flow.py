@@ -403,3 +403,62 @@ def test_a_run_that_raised_leaves_no_hook_and_no_grad():
     assert (x.grad, h.grad) == (None, None)
     with pytest.raises(ZeroDivisionError):
         loss.backward()
+
+
+# Hooks on tensors
+
+
+@pytest.mark.parametrize("hook", [lambda g: g * 0, lambda g: g.mul_(0)], ids=["returns", "writes in place"])
+def test_what_was_sent_is_kept_where_a_hook_changed_it(hook):
+    x = leaf()
+    h = x * 2
+    h.register_hook(hook)
+    flow = Flow.of((h * h).sum())
+    step = flow.step_of(flow.graph.find("h").number)
+    assert [g.values for g in step.sent] == [(4.0, 8.0, 12.0)]
+    assert step.arrived[0].zero
+    assert [s.node for s in flow.steps if s.sent] == [step.node]
+
+
+def test_hooks_on_a_leaf_on_the_loss_and_on_one_of_two_ways_are_seen():
+    x = leaf()
+    loss = (x * x).sum() + (x * 3).sum()
+    x.register_hook(lambda g: g * 10)
+    loss.register_hook(lambda g: g * 2)
+    flow = Flow.of(loss)
+    changed = {flow.graph.nodes[s.node].name: (s.sent[0].values, s.arrived[0].values) for s in flow.steps if s.sent}
+    assert changed == {
+        "AddBackward0": ((1.0,), (2.0,)),
+        "AccumulateGrad": ((10.0, 14.0, 18.0), (100.0, 140.0, 180.0)),
+    }
+
+
+def test_without_a_hook_nothing_is_said_to_be_changed():
+    x, z = torch.randn(30, 30, requires_grad=True), leaf()
+    half = x.half()
+    table, cell = nn.Embedding(5, 3, sparse=True), nn.LSTM(3, 4, 2)
+    part = z * 1
+    part[0] = 5.0
+    (slope,) = torch.autograd.grad((z**3).sum(), z, create_graph=True)
+    seen = z * 2
+    seen.register_hook(lambda g: None)
+    losses = [
+        sum((half * k for k in range(20)), start=half).float().sum(),
+        (half @ half + half).float().mean(),
+        table(torch.tensor([1, 1, 2])).sum() + table(torch.tensor([0])).square().sum(),
+        (part * z).sum(),
+        (slope * z).sum(),
+        cell(torch.randn(5, 2, 3))[0].sum(),
+        (z / 0).sum() + (z * float("nan")).sum(),
+        (seen * z).sum(),
+    ]
+    for loss in losses:
+        assert not [step for step in Flow.of(loss).steps if step.sent]
+
+
+def test_a_step_of_the_panel_says_that_a_hook_changed_what_arrives():
+    w = leaf()
+    w.register_hook(lambda g: g * 2)
+    lines = explore_backward((w * w).sum()).app.still()[1].splitlines()
+    assert lines[-1].endswith("(a hook changed it from [2., 4., 6.] to [4., 8., 12.]).")
+    assert sum("a hook" in line for line in lines) == 1

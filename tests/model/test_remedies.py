@@ -247,7 +247,7 @@ def test_a_parameter_that_was_frozen_during_the_forward_is_told_and_the_remedy_w
         (lambda x: (x * 1e4).softmax(0)[0], "its outputs are exactly 0 or 1 (saturated)"),
         (lambda x: F.layer_norm(x, (3,)).sum(), "and their mean is always the same"),
         (lambda x: (x @ torch.zeros(3, 2)).sum(), ""),
-        (lambda x: (x[None] @ torch.zeros(3, 2)).sum(), "the product with the other matrix is 0"),
+        (lambda x: (x[None] @ torch.zeros(3, 2)).sum(), "the other matrix is 0 everywhere"),
     ],
 )
 def test_the_cause_of_a_zero_is_the_right_one(make, why):

@@ -22,49 +22,26 @@ from helpers.model.autograd.graph import Graph
 from helpers.model.autograd.names import Names
 from helpers.model.autograd.reading import read_graph
 from helpers.model.autograd.retained import grads_kept
+from helpers.model.autograd.sums import Sums
+from helpers.model.autograd.values import Gradient
 from helpers.model.finding import HelperError, in_short
 from helpers.model.watch import first_line
 
 MOST_NODES = 20_000
-MOST_VALUES = 16  # of one gradient, that are kept
-
-
-@dataclass(frozen=True)
-class Gradient:
-    """What was seen of one gradient: its shape, its first 16 values, and whether all are zero, or all finite.
-
-    The shape of a nested tensor is given as ().
-    """
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    values: tuple[float | complex, ...]
-    zero: bool
-    finite: bool
-
-    @classmethod
-    def of(cls, t: torch.Tensor | None) -> Gradient | None:
-        """Note a gradient tensor; None, an undefined gradient that counts as zeros, stays None."""
-        if t is None:
-            return None
-        with plain_access(), torch.no_grad():
-            t = t.detach()
-            values = flat(t)
-            first = values[:MOST_VALUES].tolist()
-            zero, finite = not bool(values.count_nonzero()), bool(values.isfinite().all())
-            return cls(() if t.is_nested else tuple(t.shape), t.dtype, tuple(first), zero, finite)
 
 
 @dataclass(frozen=True)
 class Step:
     """One node that ran. `arrived` has one gradient for each output of the forward operator, `left` for each input.
 
-    For a leaf, `left` is empty and `arrived` is the whole gradient that backward adds to its `.grad`.
+    For a leaf, `left` is empty and `arrived` is the whole gradient that backward adds to its `.grad`. `sent` is empty
+    unless a hook on a tensor changed what the other nodes had sent: then it holds that, and `arrived` what came of it.
     """
 
     node: int
     arrived: tuple[Gradient | None, ...]
     left: tuple[Gradient | None, ...] = ()
+    sent: tuple[Gradient | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -149,24 +126,21 @@ def has_reentrant_checkpoint(graph: Graph, live: Sequence[LiveNode]) -> bool:
     return any(n.kind == "custom" and forward_class(live[n.number]) is CheckpointFunction for n in graph.nodes)
 
 
-def flat(t: torch.Tensor) -> torch.Tensor:
-    """Return the numbers of any tensor as one dimension."""
-    if t.is_nested:
-        return torch.cat([part.reshape(-1) for part in t.unbind()])
-    return (t if t.layout == torch.strided else t.to_dense()).reshape(-1)
-
-
 def _run(loss: Any, graph: Graph, live: tuple[LiveNode, ...]) -> tuple[Step, ...]:
-    arrived: dict[int, tuple[Gradient | None, ...]] = {}
+    came: dict[int, tuple[tuple[Gradient | None, ...], tuple[Gradient | None, ...]]] = {}
     steps: list[Step] = []
     handles = []
+    sums = Sums(graph, loss)
 
     def watch(number: int, node: LiveNode) -> None:
         def before(gradients: tuple[torch.Tensor | None, ...]) -> None:
-            arrived[number] = tuple(map(Gradient.of, gradients))
+            came[number] = tuple(map(Gradient.of, gradients)), sums.changed(number, gradients)
 
         def after(left: tuple[torch.Tensor | None, ...], _: Any) -> None:
-            steps.append(Step(number, arrived.pop(number, ()), tuple(map(Gradient.of, left))))
+            arrived, sent = came.pop(number, ((), ()))
+            noted = tuple(map(Gradient.of, left))
+            steps.append(Step(number, arrived, noted, sent))
+            sums.add(number, left, noted)
 
         handles.append(node.register_prehook(before))
         handles.append(node.register_hook(after))
@@ -182,14 +156,17 @@ def _run(loss: Any, graph: Graph, live: tuple[LiveNode, ...]) -> tuple[Step, ...
     finally:
         for handle in handles:
             handle.remove()
-    found = dict(zip(leaves, map(Gradient.of, gradients), strict=True))
+    found = {
+        number: Step(number, (Gradient.of(gradient),), (), sums.changed(number, (gradient,)))
+        for number, gradient in zip(leaves, gradients, strict=True)
+    }
     return _with_leaves(graph, steps, found)
 
 
-def _with_leaves(graph: Graph, steps: list[Step], found: dict[int, Gradient | None]) -> tuple[Step, ...]:
+def _with_leaves(graph: Graph, steps: list[Step], found: dict[int, Step]) -> tuple[Step, ...]:
     """Put each leaf after the last node that sends it a gradient: the engine runs it at once, before all others."""
     waiting = {number: set(graph.consumers[number]) for number in found}
-    ordered: list[Step] = [Step(n, (found[n],)) for n in found if not waiting[n]]
+    ordered: list[Step] = [found[n] for n in found if not waiting[n]]
     for step in steps:
         ordered.append(step)
         for edge in graph.nodes[step.node].edges:
@@ -197,5 +174,5 @@ def _with_leaves(graph: Graph, steps: list[Step], found: dict[int, Gradient | No
                 waiting[edge.to].discard(step.node)
                 if not waiting[edge.to]:
                     del waiting[edge.to]
-                    ordered.append(Step(edge.to, (found[edge.to],)))
+                    ordered.append(found[edge.to])
     return tuple(ordered)

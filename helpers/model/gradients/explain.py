@@ -18,6 +18,7 @@ from helpers.model.adapter import leaf_variable, plain_access, storage_key
 from helpers.model.autograd.flow import has_reentrant_checkpoint
 from helpers.model.autograd.graph import Graph
 from helpers.model.autograd.names import Names
+from helpers.model.autograd.nodes import STALE, is_stale_view
 from helpers.model.autograd.reading import Live, read_graph, without_graph
 from helpers.model.finding import Finding, HelperError, in_short
 from helpers.model.gradients.cuts import Cut, find_cut, find_cut_between
@@ -92,6 +93,9 @@ def _reason(t: Any, name: str, loss: Any, optimizer: Any, run: Run | None) -> Re
     if is_lazy(t):
         text = f"{name} is a lazy parameter without a shape, as its module has not run yet"
         return Reason("no shape yet", text, "Run the module once on a real input, and make the optimizer after that.")
+    for what, given in ((name, t), ("the loss", loss)):
+        if isinstance(given, torch.Tensor) and is_stale_view(given):
+            return Reason("stale view", f"{what} {STALE}", "Make the view again, after the write.")
     if loss is None:
         return _of_tensor_alone(t, name)
     if no_loss := _of_loss(loss, t, run):
@@ -110,7 +114,7 @@ def _reason(t: Any, name: str, loss: Any, optimizer: Any, run: Run | None) -> Re
 
 def _in_graph(t: Any, name: str, loss: Any, optimizer: Any, run: Run | None, graph: Graph, live: Live) -> Reason:
     if isinstance(t, torch.nn.Module):
-        return explain_optimizer(t, name, optimizer) or explain_module(t, name, graph, live, _cuts_to(loss, run))
+        return explain_optimizer(t, name, optimizer) or explain_module(t, name, loss, graph, live, _cuts_to(loss, run))
     if reason := not_required(t, name):
         return reason
     if t.is_leaf and not any(leaf_variable(live.nodes[leaf.number]) is t for leaf in graph.leaves):

@@ -54,7 +54,7 @@ def not_leaf(t: torch.Tensor, name: str) -> Reason:
                 " To train such a tensor, make it a leaf when it is finished: (torch.rand(3) * 2).requires_grad_()."
             )
         elif not names:
-            text += f"{behind} without a name that {got}: the name was bound again"
+            text += f"{behind} without a name that {got}: {name} is what this call made of it"
             remedy = (
                 "Make the leaf in its final dtype and device, or use x = x.to(…).detach().requires_grad_(); "
                 "an optimizer needs the leaf."

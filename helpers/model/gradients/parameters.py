@@ -14,7 +14,8 @@ from helpers.model.autograd.graph import Graph
 from helpers.model.autograd.names import parameters_of
 from helpers.model.autograd.reading import Live
 from helpers.model.gradients.cuts import Cut
-from helpers.model.gradients.reasons import Reason, listed
+from helpers.model.gradients.reasons import Reason, all_of, counted, listed
+from helpers.model.gradients.totals import explain_gradients
 
 MOST_ASKED = 50  # parameters for which the line of a cut is looked for
 
@@ -22,6 +23,7 @@ MOST_ASKED = 50  # parameters for which the line of a cut is looked for
 def explain_module(
     module: torch.nn.Module,
     name: str,
+    loss: torch.Tensor,
     graph: Graph,
     live: Live,
     cuts: Callable[[torch.Tensor], Cut | None] | None = None,
@@ -36,31 +38,29 @@ def explain_module(
     wanted = {path: p for path, p in named.items() if p.requires_grad}
     frozen = len(named) - len(wanted)
     missing = {path: p for path, p in wanted.items() if id(p) not in reached}
-    if hidden := _hidden(module, live, graph):
-        return hidden
+    if hidden := hidden_in(module, reached):
+        return hidden[0]
     if missing:
         return not_reached(missing, list(wanted), f" of {name}", cuts)
     if not wanted:
         return Reason(
             "requires_grad is False",
-            f"all {frozen} parameters of {name} have requires_grad False: none gets a gradient",
+            f"{all_of(frozen)} of {name} {'has' if frozen == 1 else 'have'} requires_grad False: none gets a gradient",
             f"{name.strip('`')}.requires_grad_() turns it on.",
         )
     none = [path for path, p in wanted.items() if p.grad is None]
-    state = (
-        "all have a gradient" if not none else f"{len(none)} have no gradient yet: backward has not run on this loss"
-    )
+    have = "it has" if len(wanted) == 1 else f"{len(none)} {'has' if len(none) == 1 else 'have'}"
+    state = f"{have} no gradient yet: backward has not run on this loss"
     if none and graph.freed:
-        state = f"{len(none)} have no gradient now: it was set to None after backward, as zero_grad() does"
+        state = f"{have} no gradient now: it was set to None after backward, as zero_grad() does"
     others = f"{frozen} other{'s are' if frozen > 1 else ' is'}"
     if none and not graph.freed and (why := not_ready(graph, live.nodes)):
-        text = f"the loss reaches all {len(wanted)} parameters of {name}, and no gradient can be computed: {why}"
+        text = f"the loss reaches {all_of(len(wanted))} of {name}, and no gradient can be computed: {why}"
         return Reason("can't be computed", text, "explain_error(f) with the step as a function names the lines.")
     also = f"; {others} frozen (requires_grad False)" if frozen else ""
-    return Reason(
-        "right" if not none else "no backward yet",
-        f"the loss reaches all {len(wanted)} parameters of {name}, and {state}{also}",
-    )
+    if none:
+        return Reason("no backward yet", f"the loss reaches {all_of(len(wanted))} of {name}, and {state}{also}")
+    return explain_gradients(wanted, name, loss, graph, live, also)
 
 
 def not_reached(
@@ -70,7 +70,14 @@ def not_reached(
 
     Without `cuts`, as of `explain_module`, the two can't be told apart: a cut leaves no trace.
     """
-    count = f"{len(missing)} of {len(known)} parameters{of} can't be reached from the loss, {listed(list(missing))}"
+    if made := [path for path, p in missing.items() if p.is_inference()]:
+        text = f"{listed(made)}{of} {'was' if len(made) == 1 else 'were'} made in inference_mode"
+        text += ", and such a tensor can never take part in a graph"
+        return Reason("inference tensor", text, "Make the module outside inference_mode.")
+    count = (
+        f"{len(missing)} of {counted(len(known), 'parameter')}{of} can't be reached from the loss, "
+        f"{listed(list(missing))}"
+    )
     silent = _silent(missing, known)
     if cuts is None:
         result = "its result was" if len(silent) == 1 else "their results were"
@@ -101,33 +108,34 @@ def _silent(missing: Iterable[str], known: list[str]) -> list[str]:
     return list(found)
 
 
-def _hidden(module: torch.nn.Module, live: Live, graph: Graph) -> Reason | None:
-    """Find modules in a plain list or dict of the module: their parameters are nobody's."""
+def hidden_in(module: torch.nn.Module, reached: set[int]) -> tuple[Reason, list[torch.Tensor]] | None:
+    """Find modules in a plain list or dict of the module: their parameters are nobody's. These come along.
+
+    `reached` are the ids of the leaves that the loss reaches.
+    """
     known = {id(p) for p in module.parameters()}
-    reached = {id(leaf_variable(live.nodes[leaf.number])) for leaf in graph.leaves}
     for path, part in module.named_modules():
         for attribute, held in vars(part).items():
-            values = held.values() if type(held) is dict else held if type(held) in (list, tuple) else ()
-            if attribute.startswith("_"):
-                continue
-            parameters = [
-                p
-                for value in values
-                for p in (value.parameters() if isinstance(value, torch.nn.Module) else [value])
-                if isinstance(p, torch.nn.Parameter)
-            ]
-            lost = [p for p in parameters if id(p) not in known]
+            lost = [] if attribute.startswith("_") else [p for p in _parameters_in(held) if id(p) not in known]
             if lost:
                 where = ".".join(filter(None, (path, attribute)))
-                used = f", {sum(id(p) in reached for p in lost)} of which the loss reaches"
+                used = sum(id(p) in reached for p in lost)
                 return Reason(
                     "plain list",
-                    f"attribute `{where}` is a plain {type(held).__name__} with {len(lost)} parameters{used}: "
-                    "parameters() does "
-                    "not list them, so no optimizer, no .to() and no state_dict() sees them",
-                    "Use torch.nn.ModuleList, ModuleDict, ParameterList or ParameterDict.",
-                )
+                    f"attribute `{where}` is a plain {type(held).__name__} with {counted(len(lost), 'parameter')}, "
+                    f"{used} of which the loss reaches: parameters() does not list them, so no optimizer, no .to() "
+                    "and no state_dict() sees them",
+                    "Use torch.nn.ModuleList, ModuleDict, ParameterList or ParameterDict, and make the optimizer after "
+                    "that.",
+                ), lost
     return None
+
+
+def _parameters_in(held: Any) -> list[torch.Tensor]:
+    """Return the parameters in a plain list, tuple or dict, and those of the modules in it."""
+    values = held.values() if type(held) is dict else held if type(held) in (list, tuple) else ()
+    parts = [v.parameters() if isinstance(v, torch.nn.Module) else [v] for v in values]
+    return [p for part in parts for p in part if isinstance(p, torch.nn.Parameter)]
 
 
 def explain_optimizer(t: Any, name: str, optimizer: torch.optim.Optimizer | None) -> Reason | None:
@@ -157,19 +165,19 @@ def optimizer_mismatch(
     wanted = [path for path, p in named.items() if p.requires_grad] if needed is None else needed
     lacking = [path for path in wanted if id(named[path]) not in held]
     own = {id(p) for p in named.values()}
-    orphans = [p for p in held.values() if id(p) not in own]
+    orphans = sum(number not in own for number in held)
     if not lacking:
         return None
     some = [path for path in lacking if named[path].grad is not None]
-    state = (
-        f"{listed(some)} {'has' if len(some) == 1 else 'have'} a gradient" if some else f"{listed(lacking)} need one"
-    )
+    one = len(some or lacking) == 1
+    state = f"{listed(some)} {'has' if one else 'have'} a gradient" if some else ""
+    state = state or f"{listed(lacking)} {'needs' if one else 'need'} one"
     optimizers, hold = ("the optimizer", "it holds") if count == 1 else (f"the {count} optimizers", "they hold")
-    text = f"{state} but {'is' if len(some or lacking) == 1 else 'are'} in no param group of {optimizers}"
+    text = f"{state} but {'is' if one else 'are'} in no param group of {optimizers}"
     if orphans:
         text += (
-            f", while {hold} {len(orphans)} parameter{'s' * (len(orphans) > 1)} that no module owns any more: a "
-            "part of the model was replaced after the optimizer was made"
+            f", while {hold} {counted(orphans, 'parameter')} that no module owns any more: a part of the model was "
+            "replaced after the optimizer was made"
         )
     return Reason(
         "not in the optimizer",

@@ -2,56 +2,27 @@
 
 from __future__ import annotations
 
-import re
-
 import torch
 
-from helpers.model.autograd.flow import MOST_NODES, Flow, Gradient, flat, not_ready, require_number
+from helpers.model.autograd.flow import MOST_NODES, Flow, not_ready, require_number
 from helpers.model.autograd.graph import Graph, Node
 from helpers.model.autograd.reading import Live
 from helpers.model.autograd.retained import grads_kept
+from helpers.model.autograd.values import Gradient
+from helpers.model.gradients.compare import compared
+from helpers.model.gradients.hooks import hooks_on_way
 from helpers.model.gradients.reasons import Reason, attribute
+from helpers.model.gradients.steps import state_of
+from helpers.model.gradients.zeros import explain_zero, too_large
 from helpers.model.watch import first_line
 
-MOST_CALLS = 100  # a gradient that is a larger multiple was scaled: a GradScaler begins with 65536
-
-# Why an operator can turn every gradient into zero, by the start of its node's name.
-_ZERO = {
-    "Relu": "every input of relu was 0 or less",
-    "Threshold": "every input was at or below the threshold",
-    "LeakyRelu": "the slope below 0 is 0 and every input was below 0",
-    "Hardtanh": "every input was outside the range",
-    "Clamp": "every input was outside the range of clamp",
-    "ClampMin": "every input was below the minimum",
-    "Hardsigmoid": "every input was outside the range",
-    "Sigmoid": "its outputs are exactly 0 or 1 (saturated)",
-    "Tanh": "its outputs are exactly -1 or 1 (saturated)",
-    "Softmax": "its outputs are exactly 0 or 1 (saturated)",
-    "LogSoftmax": "its outputs are exactly saturated",
-    "Mul": "the other factor is 0",
-    "Sign": "the derivative of sign is 0 everywhere",
-    "Round": "the derivative of round is 0 everywhere",
-    "Floor": "the derivative of floor is 0 everywhere",
-    "Ceil": "the derivative of ceil is 0 everywhere",
-    "Trunc": "the derivative of trunc is 0 everywhere",
-    "Where": "the condition took the other branch everywhere",
-    "MaskedFill": "the mask covers every element",
-    "Index": "none of its elements was picked",
-    "Select": "none of its elements was picked",
-    "Slice": "none of its elements was picked",
-    "Gather": "none of its elements was picked",
-    "Embedding": "every row that was looked up is that of padding_idx",
-    "Mm": "the product with the other matrix is 0",
-    "Addmm": "the product with the other matrix is 0",
-    "Bmm": "the product with the other matrix is 0",
-    "Max": "other elements were the largest",
-    "Min": "other elements were the smallest",
-    "NativeDropout": "dropout dropped every element",
-}
-# Operators on whose results the same gradient arrives without effect.
-_FIXED = {
-    "Softmax": "the same gradient arrives for each of its outputs, and these always sum to 1",
-    "NativeLayerNorm": "the same gradient arrives for each of its outputs, and their mean is always the same",
+# Operators whose derivative is infinite or undefined at a value, and what to do before them.
+_BORN = {
+    "Sqrt": "Add a small number inside, such as (x + 1e-8).sqrt()",
+    "Log": "Add a small number inside, such as (x + 1e-8).log()",
+    "Rsqrt": "Add a small number inside, such as (x + 1e-8).rsqrt()",
+    "Div": "Add a small number to the divisor",
+    "LinalgVectorNorm": "Add a small number inside: (x * x + 1e-8).sum().sqrt()",
 }
 
 
@@ -60,24 +31,8 @@ def explain_values(t: torch.Tensor, name: str, loss: torch.Tensor, graph: Graph,
 
     Raises HelperError for a loss that is not one real number.
     """
-    grad = t.grad
     if graph.freed:
-        if grad is None:
-            return Reason(
-                "set to None",
-                f"backward has run through the loss to {name}, and {attribute(name, 'grad')} is None now: it was "
-                "set to None "
-                "since, as "
-                "zero_grad() does",
-                "Read the gradient between backward() and zero_grad().",
-            )
-        return Reason(
-            "graph freed",
-            f"{name} can be reached from the loss, and backward has run: its gradient can't be computed again, as "
-            "the saved "
-            "tensors are freed",
-            "Run the forward again and ask before backward.",
-        )
+        return _freed(t.grad, name)
     require_number(loss, "the loss")
     if why := not_ready(graph, live.nodes):
         return Reason(
@@ -97,130 +52,75 @@ def explain_values(t: torch.Tensor, name: str, loss: torch.Tensor, graph: Graph,
     if not seen.finite:
         return _born(name, loss, graph)
     if seen.zero:
-        return _zero(name, loss, graph, target)
-    if grad is None:
+        return explain_zero(name, loss, graph, live, target)
+    if t.grad is None:
         return Reason(
             "no backward yet",
-            f"{name} can be reached from the loss, and its gradient is not zero: {attribute(name, 'grad')} is "
-            "None because "
-            "backward has not "
-            "run on this loss yet, or zero_grad() came after it",
+            f"{name} can be reached from the loss, and its gradient is not zero: {attribute(name, 'grad')} is None "
+            "because backward has not run on this loss yet, or zero_grad() came after it",
             "Call loss.backward().",
         )
-    return _compared(grad, fresh, name)
+    return _with_hooks(compared([(t.grad, fresh)], attribute(name, "grad")), loss, graph, target)
 
 
-def _compared(grad: torch.Tensor, fresh: torch.Tensor, name: str) -> Reason:
-    grad, fresh = flat(grad.detach()), flat(fresh.detach()).to(grad.dtype)
-    if len(grad) == len(fresh) and torch.allclose(grad, fresh, rtol=1e-4, equal_nan=True):
-        return Reason("right", f"{attribute(name, 'grad')} is what this loss gives: nothing is wrong with it")
-    ratio = (grad @ fresh / (fresh @ fresh)).item() if len(grad) == len(fresh) else 0
-    if isinstance(ratio, complex) and abs(ratio.imag) <= 1e-4 * abs(ratio.real):
-        ratio = ratio.real
-    times = round(ratio) if isinstance(ratio, float) and abs(ratio) < 1e9 else 0
-    if 1 < times <= MOST_CALLS and torch.allclose(grad, times * fresh, rtol=1e-4):
+def _freed(grad: torch.Tensor | None, name: str) -> Reason:
+    """Say what can be said when backward has freed the graph: what the gradient is."""
+    if grad is None:
         return Reason(
-            "accumulated",
-            f"{attribute(name, 'grad')} is {times} times the gradient of this loss: {times} backward calls have "
-            f"added to it, and nothing set it to None between them, or backward ran on a loss {times} times as large",
-            "Call optimizer.zero_grad() before each backward, or w.grad = None; where gradients are added up on "
-            f"purpose, compare with {times} times this loss.",
+            "set to None",
+            f"backward has run through the loss to {name}, and {attribute(name, 'grad')} is None now: it was set to "
+            "None since, as zero_grad() does",
+            "Read the gradient between backward() and zero_grad().",
         )
-    if ratio and torch.allclose(grad, ratio * fresh, rtol=1e-3):
-        return Reason(
-            "scaled",
-            f"{attribute(name, 'grad')} is {ratio:,.6g} times the gradient of this loss: something scaled it, such as "
-            "a GradScaler, gradient clipping, or a loss divided by a number of steps",
-            "Compare before clipping, and after unscale_().",
-        )
+    state = state_of(grad)
+    again = "Run the forward again and ask before backward"
+    if state in ("zero", "not finite"):
+        holds = "is zero" if state == "zero" else "holds nan or inf"
+        text = f"{attribute(name, 'grad')} {holds}; where it became so can't be looked for, as backward has freed the "
+        return Reason(state, f"{text}saved tensors of this loss", f"{again}: the operator is named.")
     return Reason(
-        "other gradients",
-        f"{attribute(name, 'grad')} is not the gradient of this loss: gradients of other losses were added to it, "
-        "or a hook "
-        "changed it",
-        "Set it to None, call backward once on this loss, and compare again.",
+        "graph freed",
+        f"{name} can be reached from the loss, and backward has run: its gradient can't be computed again, as the "
+        "saved tensors are freed",
+        f"{again}.",
     )
 
 
-def _too_large(graph: Graph, cause: str, name: str, what: str) -> Reason | None:
-    if len(graph.nodes) <= MOST_NODES:
-        return None
-    return Reason(
-        cause,
-        f"the gradient of {name} is {what}; where it became so is not looked for, as the graph has "
-        f"{len(graph.nodes):,} nodes, more than the {MOST_NODES:,} that are gone through one by one",
-    )
-
-
-def _zero(name: str, loss: torch.Tensor, graph: Graph, target: int) -> Reason:
-    if reason := _too_large(graph, "zero", name, "zero"):
+def _with_hooks(reason: Reason, loss: torch.Tensor, graph: Graph, target: int) -> Reason:
+    """Add what hooks on the way changed."""
+    hooked = any("on the gradient of" in hook for node in graph.nodes for hook in node.hooks)
+    if len(graph.nodes) > MOST_NODES or (reason.cause == "right" and not hooked):
         return reason
-    flow = Flow.of(loss)
-    node = _killer(flow, target)
-    if node is None:
-        return Reason("zero", f"the gradient of {name} is zero: the loss does not change with it")
-    why = _constant(flow, node) or _ZERO.get(node.name.partition("Backward")[0], "at these values its derivative is 0")
-    if any(value == 0 for g in flow.step_of(node.number).arrived if g is not None for value in g.values):
-        why = re.sub(r"^(every input\b.*?) was", r"\1 at which a gradient arrives was", why)
-        why = why.replace("everywhere", "wherever a gradient arrives")
-    result = f" (its result is `{node.names[0]}`)" if node.names else ""
-    return Reason(
-        "zero",
-        f"the gradient of {name} is zero: a gradient that is not zero arrives at {node.name}{result} and leaves "
-        "it as zeros, "
-        f"as {why}",
-        "Look at the inputs of that operator.",
-    )
-
-
-def _constant(flow: Flow, node: Node) -> str:
-    """Tell operators whose results have a fixed sum or mean: the same gradient for all of them then cancels out."""
-    fixed = _FIXED.get(node.name.partition("Backward")[0], "")
-    arrived = next((g for g in flow.step_of(node.number).arrived if g is not None), None)
-    return fixed if fixed and arrived is not None and len(set(arrived.values)) == 1 else ""
-
-
-def _killer(flow: Flow, target: int) -> Node | None:
-    """Return the node at which the gradient on the way to a tensor becomes zero, the one nearest to the loss."""
-    graph = flow.graph
-    toward = _toward(graph, target)
-    for step in flow.steps:
-        node = graph.nodes[step.node]
-        arrives = [g for g in step.arrived if g is not None]
-        leaves = [g for g, edge in zip(step.left, node.edges, strict=False) if edge and edge.to in toward and g]
-        lively = node.number in toward and not all(g.zero for g in arrives)
-        if lively and leaves and all(g.zero for g in leaves):
-            return node
-    return None
-
-
-def _toward(graph: Graph, target: int) -> set[int]:
-    """Return the nodes from which a node is reached, that one included."""
-    found, stack = {target}, [target]
-    while stack:
-        for consumer in graph.consumers[stack.pop()]:
-            if consumer not in found:
-                found.add(consumer)
-                stack.append(consumer)
-    return found
+    told = hooks_on_way(Flow.of(loss), target)
+    if not told:
+        return reason
+    text = reason.text
+    if reason.cause == "right":
+        text = text.replace(": nothing is wrong with it", " with its hooks")
+    return reason._replace(text=f"{text}; {told}")
 
 
 def _born(name: str, loss: torch.Tensor, graph: Graph) -> Reason:
     """Say at which node a gradient first is not finite."""
-    if reason := _too_large(graph, "not finite", name, "not finite"):
-        return reason
+    start = f"the gradient of {name} is not finite"
+    if len(graph.nodes) > MOST_NODES:
+        return Reason("not finite", f"{start}; {too_large(graph)}")
     flow = Flow.of(loss)
     for step in flow.steps:
-        node = flow.graph.nodes[step.node]
         arrives = [g for g in step.arrived if g is not None]
         for gradient in step.left:
             if gradient is not None and not gradient.finite and all(g.finite for g in arrives):
-                result = f" (its result is `{node.names[0]}`)" if node.names else ""
-                values = ", ".join(f"{v:g}" for v in gradient.values[:4] if isinstance(v, float))
-                return Reason(
-                    "not finite",
-                    f"the gradient of {name} is not finite: finite gradients arrive at {node.name}{result}, and "
-                    f"{values}{' …' if len(gradient.values) > 4 else ''} leaves it",
-                    "Change the input of that operator, not its output: a mask after it multiplies infinity by 0.",
-                )
-    return Reason("not finite", f"the gradient of {name} is not finite: the loss itself is not")
+                return _born_at(start, flow.graph.nodes[step.node], gradient)
+    return Reason("not finite", f"{start}: the loss itself is not")
+
+
+def _born_at(start: str, node: Node, gradient: Gradient) -> Reason:
+    result = f" (its result is `{node.names[0]}`)" if node.names else ""
+    values = ", ".join(f"{v:g}" for v in gradient.values[:4] if isinstance(v, float))
+    more, leave = (" …" if len(gradient.values) > 4 else ""), "leaves" if len(gradient.values) == 1 else "leave"
+    advice = _BORN.get(node.name.partition("Backward")[0], "Change the input of that operator, not its output")
+    return Reason(
+        "not finite",
+        f"{start}: finite gradients arrive at {node.name}{result}, and {values}{more} {leave} it",
+        f"{advice}: a mask after it multiplies infinity by 0.",
+    )
