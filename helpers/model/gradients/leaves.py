@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import linecache
+import re
+
 import torch
 
 from helpers.model.adapter import leaf_variable
@@ -10,6 +13,7 @@ from helpers.model.autograd.names import Names
 from helpers.model.gradients.cuts import find_cut, find_first_cut
 from helpers.model.gradients.reasons import Reason, attribute
 from helpers.model.runs.record import Record
+from helpers.model.source import caller_frame
 
 
 def not_required(t: torch.Tensor, name: str) -> Reason | None:
@@ -54,7 +58,8 @@ def not_leaf(t: torch.Tensor, name: str) -> Reason:
                 " To train such a tensor, make it a leaf when it is finished: (torch.rand(3) * 2).requires_grad_()."
             )
         elif not names:
-            text += f"{behind} without a name that {got}: {name} is what this call made of it"
+            how = "the name was bound again" if _bound_again(name) else f"{name} is what this call made of it"
+            text += f"{behind} without a name that {got}: {how}"
             remedy = (
                 "Make the leaf in its final dtype and device, or use x = x.to(…).detach().requires_grad_(); "
                 "an optimizer needs the leaf."
@@ -62,6 +67,13 @@ def not_leaf(t: torch.Tensor, name: str) -> Reason:
         else:
             text += f"; the leaf behind it, `{names[0]}`, {got}"
     return Reason("not a leaf", text, remedy)
+
+
+def _bound_again(name: str) -> bool:
+    """Say whether a line of the reader's file binds a name to something made of it, such as x = x.to(…)."""
+    frame, plain = caller_frame(), re.escape(name.strip("`"))
+    lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals) if frame is not None else []
+    return any(re.match(rf"\s*{plain}\s*=[^=].*?\b{plain}\b", line) for line in lines)
 
 
 def _only_leaf(t: torch.Tensor) -> tuple[str, torch.Tensor | None]:
