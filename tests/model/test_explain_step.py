@@ -269,12 +269,89 @@ def row_multiplied_by_a_method():
     net(X).mean().backward()
 
 
+def sharpness_aware():
+    net = nn.Linear(3, 1)
+    optimizer = sgd(net)
+    net(X).square().mean().backward()
+    moves = [0.05 * p.grad / p.grad.norm() for p in net.parameters()]
+    for sign in (1, -1):
+        with torch.no_grad():
+            for p, move in zip(net.parameters(), moves, strict=True):
+                p.add_(sign * move)
+        if sign == 1:
+            optimizer.zero_grad()
+            net(X).square().mean().backward()
+    optimizer.step()
+
+
+def by_turns():
+    a, b = nn.Linear(3, 3), nn.Linear(3, 1)
+    optimizers = sgd(a), sgd(b)
+    for number in range(4):
+        loss = b(a(X)).square().mean()
+        a.zero_grad()
+        b.zero_grad()
+        loss.backward()
+        optimizers[number % 2].step()
+
+
+class Perceptual(nn.Module):
+    """A frozen part in a plain list is hidden from state_dict() on purpose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.judge, self.net = [nn.Linear(3, 3).requires_grad_(False)], nn.Linear(3, 3)
+
+    def forward(self, x):
+        return F.mse_loss(self.judge[0](self.net(x)), self.judge[0](x))
+
+
+def frozen_in_a_list():
+    model = Perceptual()
+    optimizer = sgd(model)
+    model(X).backward()
+    optimizer.step()
+
+
+def sparse_table():
+    table = nn.Embedding(10, 3, sparse=True)
+    optimizer = torch.optim.SparseAdam(table.parameters())
+    for _ in range(2):
+        optimizer.zero_grad()
+        table(torch.tensor([1, 2])).square().mean().backward()
+        optimizer.step()
+
+
+def carried_state():
+    net, state = nn.GRU(3, 4), None
+    optimizer = sgd(net)
+    for _ in range(2):
+        optimizer.zero_grad()
+        y, state = net(X[:, None], state)
+        y.mean().backward()
+        optimizer.step()
+        state = state.detach()
+
+
+def average_through_data():
+    net = nn.Linear(3, 1)
+    average = copy.deepcopy(net).requires_grad_(False)
+    optimizer = sgd(net)
+    for _ in range(2):
+        optimizer.zero_grad()
+        F.mse_loss(net(X), average(X) + 1).backward()
+        optimizer.step()
+        for old, new in zip(average.parameters(), net.parameters(), strict=True):
+            old.data.mul_(0.9).add_(new.data, alpha=0.1)
+
+
 HEALTHY = [
     generator_without_optimizer, teacher_without_grad, q_learning, judge_alone, frozen_encoder, attack, moving_average,
     gan, zeros_in_place_of_none, cleared_by_hand, adding_up_on_purpose, scaler_that_skips, low_rank, langevin, by_hand,
     rebuilt_by_hand, penalty, a_batch_without_loss, step_inside_backward, one_optimizer_for_more, a_head_that_rests,
     a_closure, a_parameter_made_of_data, a_parameter_made_from_another_model, column_written, row_multiplied,
-    row_multiplied_by_a_method,
+    row_multiplied_by_a_method, sharpness_aware, by_turns, frozen_in_a_list, sparse_table, carried_state,
+    average_through_data,
 ]  # fmt: skip
 
 
@@ -415,10 +492,18 @@ FAULTY = [
     (detached, "detach", ["No backward reached `w`", "`w.detach()` (line 3 of detached())"]),
     (unused, "not used", ["No backward reached", "no loss was computed from it"]),
     (parameter_of_a_result, "copy", ["No backward reached `w`", "`w * 2` (line 3 of", "nn.Parameter(t)"]),
-    (root_of_zero, "not finite", ["1 of 1 gradients holds nan or inf after backward: that of `w`"]),
+    (
+        root_of_zero,
+        "not finite",
+        ["The only gradient holds nan or inf after `", "(line 3 of root_of_zero()): that of `w`"],
+    ),
     (nothing_but_zeros, "zero", ["Every gradient", "is zero"]),
     (cleared_too_late, "cleared", ["all 2 parameters", "`optimizer.zero_grad()` (line 8 of", "before backward()"]),
-    (never_cleared, "accumulated", ["`net.weight` and `net.bias` were used by a step", "zero_grad() before each"]),
+    (
+        never_cleared,
+        "accumulated",
+        ["`net.weight` and `net.bias` were used by a step", "(line 7 of", "zero_grad() before each"],
+    ),
     (data_written, "unnoticed write", ["(line 7 of data_written())", "before the forward"]),
     (plain_list, "plain list", ["`layers` is a plain list with 4 parameters, 4 of which", "ModuleList"]),
     (tensor_of_losses, "copy", ["(line 4 of", "torch.stack for a list of tensors"]),

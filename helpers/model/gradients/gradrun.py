@@ -57,6 +57,7 @@ class GradRun(Run):
         self.last = -1  # the number of the event before the last backward
         self.states: dict[int, str] = {}  # of each leaf that backward filled: the best state of its gradient
         self.bad: dict[int, torch.Tensor] = {}  # leaves whose gradient is not finite after the last backward
+        self.filled_at: tuple[str, int | None] = ("backward", None)  # where the last backward was called
         self.lost: list[tuple[Reason, list[torch.Tensor]]] = []  # parameters in plain lists
         self.named: dict[str, torch.Tensor] = {}
         self._leaves: list[torch.Tensor] = []
@@ -81,7 +82,7 @@ class GradRun(Run):
         result = super().around(call, func, args, kwargs)
         if starts and call.name == "backward":
             with self.aside(call), plain_access():
-                self._look_at_filled(leaves)
+                self._look_at_filled(call, leaves)
         elif starts:
             self.states[0] = "alive"  # torch.autograd.grad gave the gradients to the reader, and nothing is known
         reads = call.name == "grad" and call.count == 1 and result is None and call.direct
@@ -124,10 +125,11 @@ class GradRun(Run):
         if getattr(getattr(func, "__self__", None), "__name__", "") == "grad" and args[-1] is None:
             self.steps.note_cleared(call.at, call.place.line if call.place else None)
 
-    def _look_at_filled(self, leaves: list[torch.Tensor]) -> None:
+    def _look_at_filled(self, call: Call, leaves: list[torch.Tensor]) -> None:
         """Note what backward has left in the leaves that it reached."""
         states = {id(t): state_of(t.grad) for t in leaves}
         self.steps.backward_ended(states)
+        self.filled_at = call.at, call.place.line if call.place else None
         self.bad = {id(t): t for t in leaves if states[id(t)] == "not finite"}
         for number, state in states.items():
             if self.states.get(number) in (None, "zero"):
@@ -150,13 +152,14 @@ class GradRun(Run):
         self._leaves += leaves
         self.reached |= {id(t) for t in leaves}
         self.numbers |= {n for t in leaves if (n := self.number(t)) is not None}
-        self.steps.backward_begins(leaves)
-        for name, parameter in self.parameters().items():
+        self.steps.backward_begins(leaves, call.at, call.place.line if call.place else None)
+        parameters = self.parameters()
+        for name, parameter in parameters.items():
             if parameter.requires_grad:
                 self.known[name] = parameter
                 if id(parameter) in self.reached:
                     self.got[name] = None
-        self.named.update(self.parameters())
+        self.named.update(parameters)
         self._look_at_lists()
         for text in self._unchecked(graph, live.nodes):
             self._add(2, "unchecked save", text, "Use ctx.save_for_backward: it raises where this is silent.", None)

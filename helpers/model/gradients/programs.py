@@ -75,7 +75,8 @@ def _finish(run: GradRun) -> None:
     run.reasons += [(3, reason) for reason in run.steps.reasons]
     if run.bad and not any(run.record.calls(*_SCALER)):
         names = list(map(run.name_of, run.bad.values()))
-        run.reasons.append((3, not_finite(names, len(run.states), "after backward")))
+        at, line = run.filled_at
+        run.reasons.append((3, not_finite(names, len(run.states), f"after {at}", line)))
     for reason, lost in run.lost:
         if any(id(p) in run.reached and id(p) not in held for p in lost):
             run.reasons.append((4, reason))

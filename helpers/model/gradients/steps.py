@@ -41,13 +41,15 @@ class Steps:
         self.reasons: list[Reason] = []
         self.cleared = ""  # where a gradient was set to None last
         self._line: int | None = None
+        self._backward: tuple[str, int | None] = ("backward", None)  # where the last one was called
         self._name = name
         self._filled: dict[int, str] = {}  # by backward, since the last step: the state of the gradient then
         self._owned: set[int] = set()  # held, and something else of the reader's leads to them
         self._used: set[int] = set()  # gradients that a step has used and that nothing has cleared since
 
-    def backward_begins(self, leaves: Iterable[torch.Tensor]) -> None:
-        """Forget that a gradient was used where it has been cleared."""
+    def backward_begins(self, leaves: Iterable[torch.Tensor], at: str, line: int | None) -> None:
+        """Forget that a gradient was used where it has been cleared. `at` says where backward is called."""
+        self._backward = at, line
         self._used -= {id(t) for t in leaves if id(t) in self._used and state_of(t.grad) in ("none", "zero")}
 
     def backward_ended(self, states: dict[int, str]) -> None:
@@ -70,7 +72,7 @@ class Steps:
         if filled and len(gone) == len(filled):
             self.reasons.append(self._of_cleared(gone))
         if again:
-            self.reasons.append(_of_added(list(map(self._name, again))))
+            self.reasons.append(_of_added(list(map(self._name, again)), *self._backward))
 
     def after_step(self, optimizer: torch.optim.Optimizer, variables: Iterable[dict[str, Any]], own: set[int]) -> None:
         """Note what an optimizer holds. `own` are the ids of tensors that are known to be in use."""
@@ -99,25 +101,28 @@ class Steps:
         )
 
 
-def not_finite(names: list[str], count: int, when: str) -> Reason:
+def not_finite(names: list[str], count: int, when: str, line: int | None = None) -> Reason:
     """Say which gradients hold nan or inf."""
+    which = "the only gradient" if count == 1 else f"{len(names)} of {count} gradients"
     return Reason(
         "not finite",
-        f"{len(names)} of {count} gradients {'holds' if len(names) == 1 else 'hold'} nan or inf {when}: "
+        f"{which} {'holds' if len(names) == 1 else 'hold'} nan or inf {when}: "
         f"{'that' if len(names) == 1 else 'those'} of "
         f"{listed(names)}",
         "Ask explain_grad(t, loss) with one of these and the loss before its backward: it names the operator.",
+        line,
     )
 
 
-def _of_added(names: list[str]) -> Reason:
+def _of_added(names: list[str], at: str, line: int | None) -> Reason:
     have, it = ("was", "it") if len(names) == 1 else ("were", "them")
     whose = "the gradient" if len(names) == 1 else "the gradients"
     return Reason(
         "accumulated",
-        f"{whose} of {listed(names)} {have} used by a step, nothing cleared {it}, and the next backward added to {it}: "
-        "the next step uses old gradients once more",
+        f"{whose} of {listed(names)} {have} used by a step, nothing cleared {it}, and the next backward, {at}, added "
+        f"to {it}: the next step uses old gradients once more",
         "Call optimizer.zero_grad() before each backward.",
+        line,
     )
 
 
