@@ -115,6 +115,12 @@ def test_underflow_is_told_with_its_numbers_and_the_remedy_works():
     told(explain_grad(w, (w * 1e-4 * 1e-4).sum() * 1024), "no backward yet")
 
 
+def test_underflow_of_float64_gets_another_remedy():
+    w = leaf(1, 1, dtype=torch.float64)
+    told(explain_grad(w, (w * 1e-200 * 1e-200).sum()), "zero", "too small for float64", "or the loss, larger")
+    told(explain_grad(w, (w * 1e-200 * 1e-200).sum() * 1e200), "no backward yet")
+
+
 # Not finite
 
 

@@ -106,7 +106,13 @@ def _at_node(name: str, flow: Flow, node: Node, step: Step, live: Live, ways: se
         remedy = "Remove the hook: what register_full_backward_hook returned has remove()."
         return Reason("zero", f"{start} as zeros, as a backward hook of a module made it so", remedy)
     why = _why(node, step, _saved(live.nodes[node.number]), [e is not None and e.to in ways for e in node.edges])
-    return Reason("zero", f"{start} as zeros, as {why}", _SCALE if "(underflow)" in why else _LOOK)
+    return Reason("zero", f"{start} as zeros, as {why}", _remedy(node, why))
+
+
+def _remedy(node: Node, why: str) -> str:
+    if "(underflow)" not in why:
+        return _LOOK
+    return _SCALE if node.outputs[0][1] in (torch.float16, torch.bfloat16) else "Make the factors, or the loss, larger."
 
 
 def _saved(node: object) -> dict[str, torch.Tensor]:
