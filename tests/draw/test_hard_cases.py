@@ -249,7 +249,11 @@ def two_models_that_share_a_part():
 
 
 @case(
-    {"first: Sequential": {"4 operators"}, "second: Sequential": {"4 operators"}, "AccumulateGrad": {"first.0.bias, second.1.bias"}},
+    {
+        "first: Sequential": {"4 operators"},
+        "second: Sequential": {"4 operators"},
+        "AccumulateGrad": {"first.0.bias, second.1.bias"},
+    },
     "Grouped by module to depth 1 in 4 boxes.",
     ["gradient enters"],
 )
