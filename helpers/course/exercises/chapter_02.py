@@ -1,6 +1,6 @@
 """Questions of chapter 02: what the reader predicts, and the list of its exercises.
 
-Each truth is computed on real torch. The checks stand in `autograd_checks` and `function_checks`.
+Each truth is computed on real torch. The checks stand in `graph_checks`, `autograd_checks` and `function_checks`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import torch
 from helpers.model.autograd.graph import Graph
 
 from ..quiz import Exercise, Prediction
-from . import autograd_checks, function_checks
+from . import autograd_checks, function_checks, graph_checks
 
 
 def _leaf(*values: float) -> torch.Tensor:
@@ -101,11 +101,11 @@ PREDICTIONS = {
 }
 
 EXERCISES = {
-    "ex-next": Exercise("2.1", "Read next_functions", autograd_checks.next_nodes),
-    "ex-order": Exercise("2.2", "The engine's order", autograd_checks.engine_order),
-    "ex-power": Exercise("2.3", "A graph as long as the loop", autograd_checks.power),
-    "ex-recorded": Exercise("2.4", "What is recorded?", autograd_checks.recorded),
-    "ex-convert": Exercise("2.5", "Repair: a leaf in float64", autograd_checks.convert),
+    "ex-next": Exercise("2.1", "Read next_functions", graph_checks.next_nodes),
+    "ex-order": Exercise("2.2", "The engine's order", graph_checks.engine_order),
+    "ex-power": Exercise("2.3", "A graph as long as the loop", graph_checks.power),
+    "ex-recorded": Exercise("2.4", "What is recorded?", graph_checks.recorded),
+    "ex-convert": Exercise("2.5", "Repair: a leaf in float64", graph_checks.convert),
     "ex-accumulate": Exercise("2.6", "Micro-batches of any size", autograd_checks.accumulate),
     "ex-carried": Exercise("2.7", "Repair: a state that is carried on", autograd_checks.carried),
     "ex-saves": Exercise("2.8", "Who saves its result?", autograd_checks.saves_result),

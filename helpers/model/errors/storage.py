@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from helpers.model.errors.failure import Answer, Failure, explains
+from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
 from helpers.model.layout import Layout
 from helpers.model.memory import block_of
 from helpers.model.overlap import OverlapFinding, overlap_finding
@@ -90,15 +90,6 @@ def _written_and_read(failure: Failure) -> tuple[torch.Tensor | None, list[tuple
     return args[0], [(i, t) for i, t in enumerate(args) if i and isinstance(t, torch.Tensor)]
 
 
-@explains(r"step must be greater than zero")
-def _negative_step(match: re.Match, failure: Failure) -> Answer:
-    return (
-        f"{failure.call.at} asks for a step that is not positive, and torch has no negative "
-        "strides: a reversed order cannot be a view",
-        "Use flip, such as x.flip(0): it copies. A step of 0 has no meaning.",
-    )
-
-
 @explains(r"stride.*in the given numpy array is negative|Negative strides are not supported")
 def _negative_strides(match: re.Match, failure: Failure) -> Answer:
     array = failure.args[0] if failure.args else None
@@ -141,15 +132,6 @@ def _not_resizable(match: re.Match, failure: Failure) -> Answer:
     )
 
 
-@explains(r"cannot resize variables that require grad|set_\w+ is not allowed on a Tensor created from")
-def _resize_refused(match: re.Match, failure: Failure) -> Answer:
-    return (
-        f"{failure.call.at} would change the size of a tensor whose size others rely on: "
-        f"{failure.operand(0, 'the tensor')} requires grad, or shares its values with a tensor that does",
-        "Make a new tensor of the wanted size and copy the values.",
-    )
-
-
 @explains(r"Dimension out of range \(expected to be in range of \[(-?\d+), (-?\d+)\], but got (-?\d+)\)")
 def _dimension(match: re.Match, failure: Failure) -> Answer:
     low, high, asked = (int(n) for n in match.groups())
@@ -170,18 +152,6 @@ def _index(match: re.Match, failure: Failure) -> Answer:
         f"dimension {dim} of {name} has size {size}, so its indices run from 0 to {size - 1} or from "
         f"{-size} to -1, and {failure.call.at} asks for {index}",
         "",
-    )
-
-
-@explains(
-    r"expanded size of the tensor \((\d+)\) must match the existing size \((\d+)\) at non-singleton dimension (\d+)"
-)
-def _expand(match: re.Match, failure: Failure) -> Answer:
-    wanted, there, dim = match.groups()
-    return (
-        f"{failure.call.at} would make dimension {dim} of size {there} into size {wanted}, and expand "
-        "repeats only a dimension of size 1, by stride 0",
-        "Use repeat, which writes the repetitions out, or unsqueeze a dimension of size 1 and expand that.",
     )
 
 
@@ -206,24 +176,6 @@ def _narrow(match: re.Match, failure: Failure) -> Answer:
     )
 
 
-@explains(r"maximum size for tensor at dimension (\d+) is (\d+) but size is (\d+)")
-def _unfold(match: re.Match, failure: Failure) -> Answer:
-    dim, size, window = match.groups()
-    return (
-        f"{failure.call.at} asks for windows of {window} in dimension {dim}, which has size {size}",
-        "",
-    )
-
-
-@explains(r"input\.dim\(\) = (\d+) is not equal to len\(dims\) = (\d+)")
-def _permute(match: re.Match, failure: Failure) -> Answer:
-    have, given = match.groups()
-    return (
-        f"{failure.operand(0, 'the tensor')} has {have} dimensions, and {failure.call.at} names {given}",
-        f"Name each of the {have} dimensions once.",
-    )
-
-
 @explains(r"self\.(size|stride)\(-1\) must be (divisible by )?(\d+) to view (\w+) as (\w+) .*?got (\d+)")
 def _view_dtype(match: re.Match, failure: Failure) -> Answer:
     what, divisible, wanted, old, new, got = match.groups()
@@ -232,16 +184,6 @@ def _view_dtype(match: re.Match, failure: Failure) -> Answer:
         f"{failure.call.at} reads the bytes of {old} elements as {new}, so the last dimension must "
         f"have a {what} of {need}, and it has {got}",
         "to(dtype) converts values; view(dtype) reads the same bytes in another way.",
-    )
-
-
-@explains(r"result type (\w+) can't be cast to the desired output type (\w+)")
-def _result_type(match: re.Match, failure: Failure) -> Answer:
-    new, old = match.groups()
-    return (
-        f"{failure.call.at} writes in place into {old} elements, and its result would be {new}: the "
-        "storage keeps its dtype",
-        "Use the operation that makes a new tensor, or convert with to(dtype) first.",
     )
 
 
@@ -259,3 +201,39 @@ def _matmul(match: re.Match, failure: Failure) -> Answer:
         f"({other}, {columns}) has {other}",
         "Compare the last dimension of the first with the one before the last of the second.",
     )
+
+
+# These need nothing but the call and the numbers of torch's message.
+
+explains_plainly(
+    r"step must be greater than zero",
+    "{call} asks for a step that is not positive, and torch has no negative strides: a reversed order cannot be a view",
+    "Use flip, such as x.flip(0): it copies. A step of 0 has no meaning.",
+)
+explains_plainly(
+    r"cannot resize variables that require grad|set_\w+ is not allowed on a Tensor created from",
+    "{call} would change the size of a tensor whose size others rely on: {operand} requires grad, or shares its values "
+    "with a tensor that does",
+    "Make a new tensor of the wanted size and copy the values.",
+)
+explains_plainly(
+    r"expanded size of the tensor \((\d+)\) must match the existing size \((\d+)\) at non-singleton dimension (\d+)",
+    "{call} would make dimension {2} of size {1} into size {0}, and expand repeats only a dimension of size 1, "
+    "by stride 0",
+    "Use repeat, which writes the repetitions out, or unsqueeze a dimension of size 1 and expand that.",
+)
+explains_plainly(
+    r"maximum size for tensor at dimension (\d+) is (\d+) but size is (\d+)",
+    "{call} asks for windows of {2} in dimension {0}, which has size {1}",
+    "",
+)
+explains_plainly(
+    r"input\.dim\(\) = (\d+) is not equal to len\(dims\) = (\d+)",
+    "{operand} has {0} dimensions, and {call} names {1}",
+    "Name each dimension once.",
+)
+explains_plainly(
+    r"result type (\w+) can't be cast to the desired output type (\w+)",
+    "{call} writes in place into {1} elements, and its result would be {0}: the storage keeps its dtype",
+    "Use the operation that makes a new tensor, or convert with to(dtype) first.",
+)
