@@ -70,8 +70,7 @@ function patchPicture(picture, markup, alt) {
 // In a picture wider than the page, bring what is marked as the present place into sight.
 function followMark(picture) {
   const mark = picture.shadow.querySelector("[data-now]");
-  const wide = picture.scrollWidth > picture.clientWidth + 1;
-  if (!mark || !wide) return;
+  if (!mark || picture.scrollWidth <= picture.clientWidth + 1) return; // widths cost a layout: ask only where needed
   const place = mark.getBoundingClientRect();
   const window = picture.getBoundingClientRect();
   if (place.left >= window.left && place.right <= window.right) return;
