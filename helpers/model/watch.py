@@ -20,7 +20,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from helpers.model.finding import Finding, HelperError, kind_of
-from helpers.model.source import Place, pick, place_in_traceback, place_of, reader_frame
+from helpers.model.source import Place, is_library, pick, place_in_traceback, place_of, reader_frame
 
 # Names of Python's own methods, as a reader writes them.
 _OPERATORS = {
@@ -120,9 +120,14 @@ class Watch(TorchFunctionMode):
 
 def _wraps(frame: FrameType | None, name: str) -> FrameType | None:
     """Step out of torch's own wrappers around one function; return the frame that called it."""
-    while frame is not None and (frame.f_code.co_filename == _OVERRIDES or frame.f_code.co_name == name):
+    while frame is not None and (frame.f_code.co_filename == _OVERRIDES or _named(frame, name)):
         frame = frame.f_back
     return frame
+
+
+def _named(frame: FrameType, name: str) -> bool:
+    """Say whether a function of a library has this name; one of the reader's may have the name of an operator."""
+    return frame.f_code.co_name == name and is_library(frame.f_code.co_filename)
 
 
 def _module_of(frame: FrameType | None) -> str:

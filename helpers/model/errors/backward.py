@@ -84,6 +84,8 @@ def _version_remedy(what: str, guilty: Event | None) -> str:
             "Nothing in your forward is in place here: call every backward that needs these values before the step, or "
             "run the forward again after it."
         )
+    if guilty is not None and not guilty.grad_mode and what == "input":
+        return "Change these values after the last backward that needs them, or run the forward again after the change."
     if what == "result":
         return f"Make a new tensor, such as h = h + 1 in place of h += 1: {_SAVES_RESULT}."
     return "Make a new tensor instead of writing into this one, or save a clone of it."
@@ -150,7 +152,7 @@ def _unused(match: re.Match, failure: Failure) -> Answer | None:
     reached = {id(leaf_variable(live.nodes[leaf.number])) for leaf in graph.leaves}
     reached |= {id(t) for t in asked if t.grad_fn is not None and t.grad_fn in live.nodes}
     missing = [t for t in asked if id(t) not in reached]
-    names = _names_of(failure, missing)
+    names = names_of(failure, missing)
     shown = re.sub(r"`(a tensor of [^`]*)`", r"\1", listed(names))
     count = f"{len(missing)} of the {len(asked)} tensors" if len(asked) > 1 else "the tensor"
     text = f"{count} that {failure.call.shown} was asked for can't be reached from the loss, {shown}"
@@ -177,7 +179,7 @@ def _cut_between(failure: Failure, source: torch.Tensor) -> Cut | None:
     return None if None in numbers else find_cut_between(failure.run.record, *numbers)
 
 
-def _names_of(failure: Failure, tensors: list[torch.Tensor]) -> list[str]:
+def names_of(failure: Failure, tensors: list[torch.Tensor]) -> list[str]:
     known = {id(t): name for name, t in failure.run.parameters().items()} if failure.run is not None else {}
     for name, value in variables_of(failure).items():
         if issubclass(type(value), torch.Tensor):

@@ -19,8 +19,9 @@ import torch
 import helpers.model.errors.backward
 import helpers.model.errors.freed
 import helpers.model.errors.functions
+import helpers.model.errors.python
 import helpers.model.errors.rules
-import helpers.model.errors.storage  # noqa: F401  # these five fill the table
+import helpers.model.errors.storage  # noqa: F401  # these six fill the table
 from helpers.model.errors.failure import EXPLAINERS, Answer, Explainer, Failure
 from helpers.model.finding import Finding
 from helpers.model.runs.run import Run
@@ -63,7 +64,7 @@ def explain_error(fn: Callable | BaseException, *args: Any) -> ErrorFinding:
         raise
     except Exception as error:  # the error is what was asked for
         try:
-            return explain_failure(fn, error, run.failure)
+            return explain_failure(fn, error, run.failure, run)
         finally:
             run.failure = None  # it holds the error, whose traceback holds the tensors of its frames
     caught, run.failure = run.failure, None
@@ -74,13 +75,13 @@ def explain_error(fn: Callable | BaseException, *args: Any) -> ErrorFinding:
     return ErrorFinding(text=f"{name_of(fn)} raised no error.")
 
 
-def explain_failure(fn: Callable, error: Exception, failure: Failure | None) -> ErrorFinding:
+def explain_failure(fn: Callable, error: Exception, failure: Failure | None, run: Run | None = None) -> ErrorFinding:
     """Explain an error that a watched function raised; `failure` is the torch call that raised last, if any."""
     place = place_in_traceback(error, READER)
     if failure is None or not _leads_to(error, failure.error):
         failure = _unseen(error, place)
     if failure is None:
-        if place is not None and (answer := _ask(Failure(error, Call("", place, place.positional), (), {}))):
+        if place is not None and (answer := _ask(Failure(error, Call("", place, place.positional), (), {}, run))):
             facts = {"message": first_line(error), "line": place.line}
             return ErrorFinding(
                 text=f"{answer[0]}.", remedy=answer[1], error=type(error).__name__, known=True, facts=facts

@@ -40,7 +40,7 @@ def _second_backward(match: re.Match, failure: Failure) -> Answer | None:
             f"{shown} entered this iteration with its graph: {old.name} behind it belongs to an earlier iteration, "
             f"and {last.call.at} has freed it"
         )
-        return text, f"{_cut_it(record, made, name)} retain_graph=True would let the graph grow without bound."
+        return text, f"{_cut_it(record, made, used, name)} retain_graph=True would let the graph grow without bound."
     where = made.call.at if made else old.name
     text = (
         f"{shown} was computed once, by {where}, before {last.call.at} freed its graph, and this backward runs "
@@ -63,13 +63,26 @@ def _freed_before(graph: Graph, failure: Failure) -> Answer | None:
     return text, _AGAIN
 
 
-def _cut_it(record: Record, made: Event, name: str) -> str:
+def _cut_it(record: Record, made: Event, used: Event | None, name: str) -> str:
     """Say how to cut what is carried into the next iteration."""
     if not name:
         return "Detach what is carried on, where the iteration begins."
-    if any(record.tensors[n].text == name for n in made.outputs):
+    text = used.call.place.text if used is not None and used.call.place else ""
+    if found := re.search(rf"\bfor\b[^:]*\b{re.escape(name)}\b[^:]*\bin\s+([\w.]+)", text):
+        return f"Store {name}.detach() in place of {name} in `{found[1]}`: what is kept there has its graph."
+    alone = any(record.tensors[n].text == name for n in made.outputs) or (
+        name in _operands(used) and len(_operands(used)) == len(used.inputs)
+    )
+    if alone:
         return f"Cut it where the iteration begins: {name} = {name}.detach()."
-    return f"Cut it where the iteration begins: detach `{name}`, or each tensor in it if it is a tuple."
+    return f"Cut it where the iteration begins: detach `{name}`, or each tensor in it if it is a tuple or a list."
+
+
+def _operands(used: Event | None) -> list[str]:
+    """Return the texts of the arguments of a call that the reader wrote; empty for a call of a library."""
+    if used is None or not used.call.direct:
+        return []
+    return [used.call.operand(k, "").strip("`") for k in range(used.call.count)]
 
 
 def _is_backward(event: Event) -> bool:
@@ -90,7 +103,7 @@ def _border(graph: Graph, limit: int) -> tuple[Node, Node] | None:
     return None
 
 
-_NAME = re.compile(r"[A-Za-z_][\w.]*")
+_NAME = re.compile(r"[A-Za-z_][\w.]*(\[[^\]]*\])*")
 
 
 def _crossing(record: Record, made: Event | None, used: Event | None) -> str:
@@ -99,11 +112,21 @@ def _crossing(record: Record, made: Event | None, used: Event | None) -> str:
         return ""
     common = [n for n in used.inputs if n in made.outputs] or list(used.inputs)
     texts = [record.tensors[n].text for n in common if record.tensors[n].requires_grad]
-    if named := next((text for text in texts if _NAME.fullmatch(text)), ""):
-        return named
-    # It came inside something else, such as the pair of an LSTM: an argument with a name that is no plain input.
-    inputs = {seen.text for seen in record.tensors if not seen.requires_grad}
     arguments = used.call.place.arguments if used.call.place else ()
+    inputs = {seen.text for seen in record.tensors if not seen.requires_grad}
+    texts_now = _operands(used)
+    if len(texts_now) == len(used.inputs):  # each tensor is an argument by itself
+        now = [t for t, n in zip(texts_now, used.inputs, strict=True) if n in common and _NAME.fullmatch(t)]
+        if now:
+            return now[0]
+    others = [text for text in texts_now if _NAME.fullmatch(text) and text not in inputs]
+    if named := next((text for text in texts if _NAME.fullmatch(text)), ""):
+        whole = named.partition("[")[0]  # `state` where the call was given all of it
+        if named in others or not others:
+            return whole if whole in arguments else named
+        own = [record.tensors[n].text for n in used.inputs if n not in common]
+        return next((text for text in others if text not in own), named)
+    # It came inside something else, such as the pair of an LSTM: an argument with a name that is no plain input.
     found = [text for text in arguments if _NAME.fullmatch(text) and text not in inputs]
     return found[-1] if found else next((text for text in texts if text), "")
 
@@ -111,6 +134,4 @@ def _crossing(record: Record, made: Event | None, used: Event | None) -> str:
 def _repeats(record: Record, made: Event, after: int) -> bool:
     """Say whether the line that made something ran again after the call number `after`."""
     place = made.call.place
-    return any(
-        event.number > after and event.name == made.name and event.call.place == place for event in record.events
-    )
+    return any(event.number > after and event.call.place == place for event in record.events)

@@ -201,17 +201,3 @@ explains_plainly(
     "optimizer holds",
     "Write into the parameter under torch.no_grad(), or assign a torch.nn.Parameter and make the optimizer anew.",
 )
-
-
-@explains(r"'NoneType' object has no attribute '(\w+)'|unsupported operand type\(s\).*'NoneType'")
-def _none_gradient(match: re.Match, failure: Failure) -> Answer | None:
-    """A `.grad` that is None was used."""
-    place = failure.call.place
-    found = re.search(r"[\w.\[\]()]*\.grad\b", place.text) if place else None
-    if found is None:
-        return None
-    tensor = found[0].removesuffix(".grad")
-    return (
-        f"`{found[0]}` is None{failure.call.where}: no backward has filled it",
-        f"explain_grad({tensor}, loss) says why.",
-    )

@@ -29,11 +29,22 @@ class Cut:
     sure: bool = True
 
 
+def find_exit(record: Record) -> Cut | None:
+    """Return the last call that took a plain number out of a graph, also where it was cut before that."""
+    return _left_as_number(record, len(record.events))
+
+
 def find_cut(record: Record, tensor: int) -> Cut | None:
     """Return the call at which the history of a tensor ends, the one nearest to it; None if nothing required grad.
 
     Where the history leads to plain numbers only, the last call before that took a number out of a graph.
     """
+    found = _find_traced(record, tensor)
+    return found if isinstance(found, Cut) else _left_as_number(record, found)
+
+
+def _find_traced(record: Record, tensor: int) -> Cut | int:
+    """Return the cut in the history of a tensor, or the number of the first call in it."""
     seen, queue = {tensor}, [tensor]
     first_made = len(record.events)
     later: list[Event] = []  # the calls between the cut and the tensor
@@ -48,7 +59,7 @@ def find_cut(record: Record, tensor: int) -> Cut | None:
                 if source not in seen:
                     seen.add(source)
                     queue.append(source)
-    return _left_as_number(record, first_made)
+    return first_made
 
 
 def find_cut_between(record: Record, source: int, target: int) -> Cut | None:
@@ -137,8 +148,11 @@ def _left_as_number(record: Record, before: int) -> Cut | None:
     """Return the last call that took numbers out of a graph, if possible one before the call number `before`."""
     exits = [event for event in record.calls(*EXITS) if event.kept]
     if not exits:  # detached first, then taken out
-        cuts = (find_cut(record, n) for event in record.calls(*EXITS) for n in event.inputs if record.tensors[n].made)
-        return next((cut for cut in cuts if cut is not None), None)
+        pairs = [(e, n) for e in record.calls(*EXITS) for n in e.inputs if record.tensors[n].made]
+        cuts = ((event, _find_traced(record, n)) for event, n in pairs)
+        return next(
+            (replace(_exit_after(cut, event), sure=cut.sure) for event, cut in cuts if isinstance(cut, Cut)), None
+        )
     exits = [event for event in exits if event.number <= before] or exits
     return _number_cut(exits[-1])
 
