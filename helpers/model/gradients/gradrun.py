@@ -18,16 +18,19 @@ from helpers.model.autograd.reading import read_graph
 from helpers.model.finding import HelperError
 from helpers.model.gradients import totals, values
 from helpers.model.gradients.cuts import Cut, find_cut, find_cut_between
+from helpers.model.gradients.hidden import hidden_in
+from helpers.model.gradients.kept import kept_results
 from helpers.model.gradients.leaves import reason_for_none
-from helpers.model.gradients.parameters import hidden_in
 from helpers.model.gradients.reasons import Reason
 from helpers.model.gradients.steps import Steps, state_of
 from helpers.model.gradients.writes import unnoticed_writes
 from helpers.model.owners import names_in
+from helpers.model.runs.record import Event
 from helpers.model.runs.run import Run
 from helpers.model.source import is_library
-from helpers.model.watch import READER, Call
+from helpers.model.watch import READER, Call, tensors_in
 
+_FLAT = ("Sign", "Round", "Floor", "Ceil", "Trunc")  # the derivative is 0 wherever there is one
 _ASKING = {module.__file__ for module in (flow, values, totals)}
 
 
@@ -52,6 +55,11 @@ class GradRun(Run):
         self.losses: list[int] = []  # numbers of the tensors that backward started from
         self.known: dict[str, torch.Tensor] = {}  # parameters that require grad, and the names that were reached
         self.got: dict[str, None] = {}
+        self.filled: dict[str, None] = {}  # of these, whose gradient a backward filled or the reader asked for
+        self.used: dict[int, int] = {}  # by the number of a loss: the event before its backward
+        self.kept: tuple[Event, int] | None = None  # a call whose results of earlier iterations live on
+        self.flat: dict[str, str] = {}  # operators of the losses whose derivative is 0 everywhere, and where they are
+        self._starts: list[int] = []  # the event before each backward
         self.steps = Steps(self.name_of)
         self.numbers: set[int] = set()  # of the leaves that were reached
         self.last = -1  # the number of the event before the last backward
@@ -76,7 +84,8 @@ class GradRun(Run):
         if starts:
             self.backwards += 1
             with self.aside(call), plain_access():
-                leaves = self._look_at_loss(call, args[0])
+                asked = [args[1:2], (kwargs or {}).get("inputs", ())] if call.name == "grad" else ()
+                leaves = self._look_at_loss(call, args[0], tensors_in(asked))
         elif call.name == "__set__":
             self._look_at_set(call, func, args)
         result = super().around(call, func, args, kwargs)
@@ -135,10 +144,30 @@ class GradRun(Run):
             if self.states.get(number) in (None, "zero"):
                 self.states[number] = state
 
-    def _look_at_loss(self, call: Call, roots: Any) -> list[torch.Tensor]:
-        """Look at the graph of what backward starts from; return the leaves that it reaches."""
+    def _look_at_kept(self, call: Call, losses: list) -> None:
+        """Look for graphs of earlier iterations that are still alive."""
+        if call.name != "backward":
+            return
+        self._starts.append(self.last)
+        self.used |= {self._see(loss): self.last for loss in losses if isinstance(loss, torch.Tensor)}
+        if len(self._starts) > 2:
+            alive = [(t, number) for ref, number in list(self._ids.values()) if (t := ref()) is not None]
+            self.kept = self.kept or kept_results(self.record, alive, self._starts)
+
+    def _look_at_flat(self, graph: Graph) -> None:
+        """Note operators whose derivative is 0 everywhere."""
+        for node in graph.nodes:
+            name = node.name.partition("Backward")[0]
+            if name in _FLAT and node.sequence is not None and (made := self.record.maker_of_node(node.sequence)):
+                self.flat[name.lower()] = made.call.at
+
+    def _look_at_loss(self, call: Call, roots: Any, asked: Any = ()) -> list[torch.Tensor]:
+        """Look at the graph of what backward starts from; return the leaves that it reaches.
+
+        `asked` are the tensors whose gradients `torch.autograd.grad` is asked for.
+        """
         losses = list(roots) if isinstance(roots, list | tuple) else [roots]
-        self.losses += [n for loss in losses if isinstance(loss, torch.Tensor) and (n := self.number(loss)) is not None]
+        self.losses += [self._see(loss) for loss in losses if isinstance(loss, torch.Tensor)]
         self.last = len(self.record.events) - 1
         for loss in losses:
             if isinstance(loss, torch.Tensor) and loss.is_leaf and loss.requires_grad:
@@ -148,6 +177,8 @@ class GradRun(Run):
         except HelperError:  # no graph: backward raises, and its error is told
             return []
         self.hidden = self.hidden or has_reentrant_checkpoint(graph, live.nodes)
+        self._look_at_kept(call, losses)
+        self._look_at_flat(graph)
         leaves = [leaf_variable(live.nodes[leaf.number]) for leaf in graph.leaves]
         self._leaves += leaves
         self.reached |= {id(t) for t in leaves}
@@ -159,6 +190,10 @@ class GradRun(Run):
                 self.known[name] = parameter
                 if id(parameter) in self.reached:
                     self.got[name] = None
+                if call.name == "backward" and any(leaf is parameter for leaf in leaves):
+                    self.filled[name] = None
+                if any(t is parameter for t in asked):
+                    self.filled[name] = None
         self.named.update(parameters)
         self._look_at_lists()
         for text in self._unchecked(graph, live.nodes):

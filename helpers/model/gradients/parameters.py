@@ -14,6 +14,7 @@ from helpers.model.autograd.graph import Graph
 from helpers.model.autograd.names import parameters_of
 from helpers.model.autograd.reading import Live
 from helpers.model.gradients.cuts import Cut
+from helpers.model.gradients.hidden import hidden_in
 from helpers.model.gradients.reasons import Reason, all_of, counted, listed
 from helpers.model.gradients.totals import explain_gradients
 
@@ -106,36 +107,6 @@ def _silent(missing: Iterable[str], known: list[str]) -> list[str]:
         paths = accumulate(name.split(".")[:-1], "{}.{}".format)
         found.update(dict.fromkeys([path for path in paths if path not in alive][:1]))
     return list(found)
-
-
-def hidden_in(module: torch.nn.Module, reached: set[int]) -> tuple[Reason, list[torch.Tensor]] | None:
-    """Find modules in a plain list or dict of the module: their parameters are nobody's. These come along.
-
-    `reached` are the ids of the leaves that the loss reaches.
-    """
-    known = {id(p) for p in module.parameters()}
-    for path, part in module.named_modules():
-        for attribute, held in vars(part).items():
-            lost = [] if attribute.startswith("_") else [p for p in _parameters_in(held) if id(p) not in known]
-            if lost:
-                where = ".".join(filter(None, (path, attribute)))
-                used = sum(id(p) in reached for p in lost)
-                return Reason(
-                    "plain list",
-                    f"attribute `{where}` is a plain {type(held).__name__} with {counted(len(lost), 'parameter')}, "
-                    f"{used} of which the loss reaches: parameters() does not list them, so no optimizer, no .to() "
-                    "and no state_dict() sees them",
-                    "Use torch.nn.ModuleList, ModuleDict, ParameterList or ParameterDict, and make the optimizer after "
-                    "that.",
-                ), lost
-    return None
-
-
-def _parameters_in(held: Any) -> list[torch.Tensor]:
-    """Return the parameters in a plain list, tuple or dict, and those of the modules in it."""
-    values = held.values() if type(held) is dict else held if type(held) in (list, tuple) else ()
-    parts = [v.parameters() if isinstance(v, torch.nn.Module) else [v] for v in values]
-    return [p for part in parts for p in part if isinstance(p, torch.nn.Parameter)]
 
 
 def explain_optimizer(t: Any, name: str, optimizer: torch.optim.Optimizer | None) -> Reason | None:

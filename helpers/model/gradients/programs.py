@@ -8,6 +8,8 @@ from helpers.model.errors.explain import explain_failure
 from helpers.model.finding import HelperError
 from helpers.model.gradients.cuts import find_first_cut
 from helpers.model.gradients.gradrun import GradRun
+from helpers.model.gradients.hidden import PLAIN_TENSOR
+from helpers.model.gradients.kept import growing_sum, of_results
 from helpers.model.gradients.parameters import not_reached, optimizer_mismatch
 from helpers.model.gradients.reasons import Reason, listed
 from helpers.model.gradients.steps import not_finite
@@ -27,9 +29,10 @@ def explain_program(fn: Callable) -> Reason:
 
     Looked for, in this order: an error; a loss that is a leaf; values that backward read although they were changed
     since; a `.grad` that was read and is None; gradients that are not finite, that were cleared before a step, or that
-    a step uses twice; parameters and leaves that no backward reached; gradients that are all zero; parameters that no
-    optimizer holds since a part of the model was replaced. A parameter that no optimizer holds is otherwise taken to
-    be left out on purpose, where an optimizer made a step.
+    a step uses twice; parameters that no backward reached, or that no optimizer holds since a part of the model was
+    replaced; leaves that no backward reached; gradients that are all zero; an optimizer without any gradient; graphs
+    that are kept from one iteration to the next. A parameter that no optimizer holds is otherwise taken to be left out
+    on purpose, where an optimizer made a step.
     """
     require_callable(fn, "explain_grad")
     run = GradRun()
@@ -40,7 +43,7 @@ def explain_program(fn: Callable) -> Reason:
     except HelperError:
         raise
     except Exception as error:  # the reader's own error is the answer, told by the tool for errors
-        found = explain_failure(fn, error, run.failure)
+        found = explain_failure(fn, error, run.failure, run)
         return Reason("raised", found.text.removesuffix("."), found.remedy, found.facts.get("line"))
     finally:
         run.failure = None
@@ -78,18 +81,52 @@ def _finish(run: GradRun) -> None:
         at, line = run.filled_at
         run.reasons.append((3, not_finite(names, len(run.states), f"after {at}", line)))
     for reason, lost in run.lost:
-        if any(id(p) in run.reached and id(p) not in held for p in lost):
+        if (held or reason.cause != PLAIN_TENSOR) and any(id(p) in run.reached and id(p) not in held for p in lost):
             run.reasons.append((4, reason))
     known = {name: p for name, p in run.known.items() if not held or id(p) in held}
-    missing = {name: p for name, p in known.items() if name not in run.got}
+    missing = {name: p for name, p in known.items() if name not in (run.filled if held else run.got)}
     if missing and not run.hidden:
         run.reasons.append((4, not_reached(missing, list(known), "", run.cut)))
+    if reason := _replaced(run):
+        run.reasons.append((4, reason))
     if not run.hidden and (reason := _unreached_leaf(run)):
         run.reasons.append((4, reason))
     if run.states and all(state == "zero" for state in run.states.values()):
-        run.reasons.append((4, Reason("zero", *_ALL_ZERO)))
-    if reason := _replaced(run):
+        run.reasons.append((4, _all_zero(run)))
+    if run.steps.idle and run.backwards and not run.hidden:
+        run.reasons.append((4, _idle(run)))
+    if run.kept is not None:
+        run.reasons.append((5, of_results(*run.kept)))
+    if reason := growing_sum(run.record, run.used):
         run.reasons.append((5, reason))
+
+
+def _all_zero(run: GradRun) -> Reason:
+    """Say that all gradients are zero, and which operators alone can have made them so."""
+    if not run.flat:
+        return Reason("zero", *_ALL_ZERO)
+    name, at = next(iter(run.flat.items()))
+    text = f"every gradient that a backward of this run has filled is zero: the derivative of `{name}`, in {at}, is 0"
+    remedy = f"Use a smooth function in its place, or a gradient that passes by: x + (x.{name}() - x).detach()."
+    return Reason("zero", f"{text} everywhere", remedy)
+
+
+def _idle(run: GradRun) -> Reason:
+    """Tell an optimizer that had no gradient at any step: what it holds is not what the loss is computed from."""
+    idle = run.steps.idle
+    names = [path for path, p in run.named.items() if id(p) in idle]
+    held = f"none of the {len(idle)} parameters" if len(idle) > 1 else "the parameter"
+    had = "had" if len(idle) > 1 else "never had"
+    text = f"{held} that the optimizer holds {had} a gradient when it made a step, so no step changes anything"
+    text += f" ({listed(names)})" if names else ""
+    if cut := next((cut for p in idle.values() if (cut := run.cut(p))), None):
+        return Reason("no gradient to use", f"{text}; {cut.text}", cut.remedy, cut.line)
+    others = [path for path in run.got if path in run.named and id(run.named[path]) not in run.steps.held]
+    if others:
+        text += f"; {listed(others)} {'gets a gradient' if len(others) == 1 else 'get gradients'}, and no optimizer "
+        text += f"holds {'it' if len(others) == 1 else 'them'}"
+    remedy = "Give the optimizer the parameters of the model that the loss is computed from."
+    return Reason("no gradient to use", text, remedy)
 
 
 def _replaced(run: GradRun) -> Reason | None:

@@ -37,6 +37,8 @@ class Steps:
     def __init__(self, name: Callable[[torch.Tensor], str]) -> None:
         self.optimizers: dict[int, torch.optim.Optimizer] = {}
         self.held: dict[int, torch.Tensor] = {}
+        self.idle: dict[int, torch.Tensor] = {}  # held by an optimizer that had no gradient at any of its steps
+        self._busy: set[int] = set()  # the other optimizers
         self.orphans: dict[int, torch.Tensor] = {}  # held, and nothing else of the reader's leads to them
         self.reasons: list[Reason] = []
         self.cleared = ""  # where a gradient was set to None last
@@ -62,6 +64,7 @@ class Steps:
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Judge the gradients that a step is about to use."""
+        self._note_idle(optimizer)
         filled = [p for number, p in held_by(optimizer).items() if number in self._filled]
         states = {id(p): state_of(p.grad) for p in filled}
         gone = [p for p in filled if states[id(p)] in ("none", "zero") and self._filled[id(p)] == "alive"]
@@ -74,8 +77,22 @@ class Steps:
         if again:
             self.reasons.append(_of_added(list(map(self._name, again)), *self._backward))
 
+    def _note_idle(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note whether a step has a gradient to use."""
+        held = held_by(optimizer)
+        if any(p.grad is not None for p in held.values()):
+            self._busy.add(id(optimizer))
+        if id(optimizer) in self._busy:
+            self.idle = {number: p for number, p in self.idle.items() if number not in held}
+        else:
+            self.idle |= held
+
     def after_step(self, optimizer: torch.optim.Optimizer, variables: Iterable[dict[str, Any]], own: set[int]) -> None:
-        """Note what an optimizer holds. `own` are the ids of tensors that are known to be in use."""
+        """Note what an optimizer holds, and whether a closure gave it gradients.
+
+        `own` are the ids of tensors that are known to be in use.
+        """
+        self._note_idle(optimizer)
         held = held_by(optimizer)
         self.optimizers[id(optimizer)] = optimizer
         self.held |= held
