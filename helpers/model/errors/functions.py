@@ -116,3 +116,14 @@ def _marked(failure: Failure) -> str:
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "mark_dirty" and node.args:
                 return f"`{ast.unparse(node.args[0])}`"
     return ""
+
+
+@explains(r"(\w+)\.backward\(\) takes (\d+) positional arguments? but (\d+) were given")
+def _results(match: re.Match, failure: Failure) -> Answer:
+    """A backward with fewer arguments than forward has results."""
+    name, takes, given = match[1], int(match[2]) - 1, int(match[3]) - 1
+    return (
+        f"{name}.backward takes {takes} gradient{'' if takes == 1 else 's'} and forward returned {given} results: "
+        "backward gets one gradient for each of them",
+        "Give backward one argument after ctx for each result of forward.",
+    )

@@ -76,14 +76,16 @@ def _strange_names(cls: type[Function] | None) -> list[str]:
     return [n for n in dirty_names(cls) if n not in known]
 
 
-def _recorded(cls: type[Function], calls: list, overwritten: list) -> Any:
+def _recorded(cls: type[Function], calls: list, overwritten: list, changed: list) -> Any:
     """Return apply of a class like the reader's, whose backward notes what it returns and which gradients it wrote."""
     method = backward_name(cls)
     inner = getattr(cls, method)
 
     def backward(ctx: Any, *incoming: Any) -> Any:
         kept = [_state(t) for t in incoming]
+        saved = [(t, version_of(t)) for t in ctx.saved_tensors]
         returned = inner(ctx, *incoming)
+        changed.extend(k for k, (t, version) in enumerate(saved) if t is not None and version_of(t) != version)
         overwritten.extend(k for k, (t, was) in enumerate(zip(incoming, kept, strict=True)) if _wrote(t, was))
         calls.append(returned if isinstance(returned, tuple) else (returned,))
         return returned
@@ -106,7 +108,10 @@ def probe_backward(subject: Subject, trial: Trial) -> FunctionFinding | None:
     """Run backward once, for all outputs and for each alone, and look at what it returns."""
     calls: list = []
     overwritten: list[int] = []
-    recorder = Trial(_recorded(subject.cls, calls, overwritten), trial.args, trial.which) if subject.cls else trial
+    changed: list[int] = []
+    recorder = trial
+    if subject.cls:
+        recorder = Trial(_recorded(subject.cls, calls, overwritten, changed), trial.args, trial.which)
     count = len(trial.outputs()[1])
     for alone in [None, *(range(count) if count > 1 else ())]:
         leaves, outputs = recorder.outputs()
@@ -121,6 +126,8 @@ def probe_backward(subject: Subject, trial: Trial) -> FunctionFinding | None:
             only = f" when only output {alone} is used" if alone is not None else ""
             return backward_failed(subject, error, returned, only)
         overwritten += [] if subject.cls else [k for k, t in enumerate(given) if _wrote(t, kept[k])]
+        if changed:
+            return _changes_saved(subject, changed[0])
         if overwritten:
             return _overwrites(subject, overwritten[0], len(recorder.kept))
     return _dtypes(subject, trial, calls[0]) if calls else None
@@ -134,6 +141,16 @@ def _overwrites(subject: Subject, k: int, count: int) -> FunctionFinding:
         "same tensor to other nodes and hooks, which then read wrong numbers.",
         remedy="Make a new tensor: `g * …` in place of `g.mul_(…)`, or write into `g.clone()`.",
         facts={"output": k},
+    )
+
+
+def _changes_saved(subject: Subject, k: int) -> FunctionFinding:
+    return FunctionFinding(
+        verdict="changes a saved tensor",
+        text=f"{_capital(subject.backward)} changes `ctx.saved_tensors[{k}]` in place: that is the input or result of "
+        "forward itself, so its values change for the caller, and a second backward fails or is wrong.",
+        remedy="Make a new tensor: `2 * x` in place of `x.mul_(2)`.",
+        facts={"saved": k},
     )
 
 
@@ -190,6 +207,15 @@ def backward_failed(subject: Subject, error: Exception, returned: tuple | None, 
             remedy=f"Return a gradient of dtype {wanted}: for a real input, the real part.",
             argument=name,
             facts={"error": message},
+        )
+    if found := re.search(r"backward\(\) takes (\d+) positional arguments? but (\d+) were given", message):
+        takes, given = int(found[1]) - 1, int(found[2]) - 1
+        return FunctionFinding(
+            verdict="backward raises",
+            text=f"{_capital(subject.backward)} takes {takes} gradient{'' if takes == 1 else 's'}, and forward returns "
+            f"{given} result{'' if given == 1 else 's'}: one comes for each of them.",
+            remedy="Give backward one argument after ctx for each result of forward.",
+            facts={"error": type(error).__name__},
         )
     if isinstance(error, NotImplementedError) and "implement either the backward" in message:
         return FunctionFinding(

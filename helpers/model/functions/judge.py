@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from helpers.model.functions.edges import both_sides, output_name, undefined
+from helpers.model.functions.hints import in_each_others_place, pattern, writes_into_saved
 from helpers.model.functions.numbers import Spot, differs, first_spot, sides, spots, weights
 from helpers.model.functions.runs import STEP, Trial, row
 from helpers.model.functions.second import second_lost
@@ -116,7 +117,7 @@ def _mismatch(
         f"The formula is wrong: for {_derivative(trial, spot, label)} at {number(spot.at)} "
         f"{subject.backward} gives {number(spot.analytical)}{by_numbers}{count}"
     )
-    hint = _pattern(wrong) if len(wrong) > 1 or spot.analytical == -spot.numerical else ""
+    hint = pattern(wrong) if len(wrong) > 1 or spot.analytical == -spot.numerical else ""
     remedy = "Correct the formula in backward: the derivative, times the incoming gradient."
     if zero.abs().max() == 0 and _constant(subject, trial, wrong, found):
         text = (
@@ -130,6 +131,9 @@ def _mismatch(
     if zero.abs().max() > 0:
         hint = f"; with an incoming gradient of 0 it still gives {number(float(zero[zero != 0][0]))}"
         remedy = "Multiply by the incoming gradient in backward."
+    if swapped := in_each_others_place(subject, trial, wrong, jacobian):
+        hint, remedy = swapped, "Return the gradients in the order of forward's arguments."
+    hint = hint or writes_into_saved(trial)
     return FunctionFinding(verdict="wrong formula", text=f"{text}{hint}.", remedy=remedy, **about)
 
 
@@ -181,18 +185,6 @@ def _between(spot: Spot) -> bool:
     low, high = sorted((spot.left, spot.right))
     room = 1e-3 * max(1.0, abs(low), abs(high))
     return low - room <= spot.analytical <= high + room
-
-
-def _pattern(wrong: list[Spot]) -> str:
-    """Say it where backward differs by the same factor everywhere."""
-    if any(s.numerical == 0 or not isfinite(s.analytical) for s in wrong):
-        return ""
-    factors = [s.analytical / s.numerical for s in wrong]
-    if max(factors) - min(factors) > 1e-4 * abs(factors[0]) or factors[0] == 0:
-        return ""
-    if abs(factors[0] + 1) < 1e-4:
-        return "; the sign is reversed"
-    return f"; each is {number(round(factors[0], 4))} times the slope"
 
 
 def _special(subject: Subject, trial: Trial, found: list[Spot], extra: dict) -> FunctionFinding:

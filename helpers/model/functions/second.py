@@ -49,7 +49,8 @@ def second_lost(
             return FunctionFinding(
                 text=f"First derivatives agree, and the second backward loses the incoming gradient: the derivative "
                 f"by it is {number(float(slope[i]))} by numbers and {number(float(by_v[i]))} by backward.",
-                remedy="Use the incoming gradient as it comes in backward, without detach, .data or .numpy().",
+                remedy="Use the incoming gradient as it comes in backward, without detach, .data, .numpy() or no_grad; "
+                "a torch.autograd.grad in it needs create_graph=True.",
                 analytical=float(by_v[i]),
                 numerical=float(slope[i]),
                 argument="the incoming gradient",

@@ -27,8 +27,8 @@ class FunctionFinding(Finding):
     `verdict` is one of: "passes", "wrong formula", "straight-through or wrong formula", "float32", "kink", "edge of the
     domain", "overlapping input", "non-deterministic", "missing mark_dirty", "mark_dirty on a non-input", "wrong number
     of gradients", "wrong shape of gradient", "gradient dtype", "returns None for an input that needs a gradient",
-    "returns a result without a graph", "forward raises", "backward raises", "overwrites the incoming gradient", "second
-    derivative lost", "unchecked save".
+    "returns a result without a graph", "forward raises", "backward raises", "overwrites the incoming gradient",
+    "changes a saved tensor", "second derivative lost", "unchecked save".
 
     `argument` names the input that it is about, `element` is the index in it (elements, from 0); `analytical` is what
     backward gives there, `numerical` the slope by numbers. `elements` counts the input elements that were compared,

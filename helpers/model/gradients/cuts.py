@@ -68,7 +68,7 @@ def find_cut_between(record: Record, source: int, target: int) -> Cut | None:
     Every result of a call that took a descendant of `source` is a descendant too. It has kept the history if one of
     those inputs had it, and the result requires grad.
     """
-    kept, lost, later = _descendants(record, source)
+    kept, lost, later = _descendants(record, source, target)
     if target in lost:
         return _lost_at(record, source, *lost[target], later)
     return None if target in kept else _taken_out(record, kept, lost, later)
@@ -117,12 +117,24 @@ def _lost_at(record: Record, source: int, event: Event, number: int, later: list
 
 
 def _descendants(
-    record: Record, source: int
+    record: Record, source: int, target: int | None = None
 ) -> tuple[set[int], dict[int, tuple[Event, int]], list[Event], list[Event]]:
     """Return the descendants with history, those without and where they lost it, later calls, and exits to numbers."""
     kept, lost = {source}, dict[int, tuple[Event, int]]()
     later: list[Event] = []
+    inside = dict[int, Event]()  # made in the forward of a custom Function: whether apply links it shows later
     for event in record.events:
+        if event.function:
+            if any((n in kept and n in event.kept) or n in inside for n in event.inputs):
+                inside |= {n: event for n in event.outputs if n not in kept}
+            elif origin := next((lost[n] for n in event.inputs if n in lost), None):
+                lost = {n: origin for n in event.outputs if n not in kept} | lost
+            continue
+        for n in event.inputs:
+            if n in inside and n in event.kept:
+                kept.add(n)
+            elif n in inside:
+                lost.setdefault(n, (inside[n], n))
         changed = [write.tensor for write in event.writes if write.tensor not in event.outputs]
         carriers = [n for n in event.inputs if n in kept and n in event.kept]
         for result in (*event.outputs, *changed):
@@ -134,6 +146,8 @@ def _descendants(
             elif result not in kept and (origin := next((lost[n] for n in event.inputs if n in lost), None)):
                 lost.setdefault(result, origin)
                 later.append(event)
+    if target in inside and target not in kept:
+        lost.setdefault(target, (inside[target], target))
     return kept, lost, later
 
 
@@ -209,7 +223,17 @@ def _cut(record: Record, event: Event, number: int, later: list[Event]) -> Cut:
         )
     if event.name == "grad":
         return _gradient_cut(event)
-    if not event.grad_mode:
+    if event.function and seen.dtype.is_floating_point:
+        return Cut(
+            "custom function",
+            f"the graph ends in the custom Function {event.function}, at {at}: apply links results only to tensors "
+            "that are arguments themselves, not to those in a list, and no result in a list or marked "
+            "non-differentiable, and nothing under no_grad",
+            f"Give {event.function}.apply its tensors one by one, return a tensor or a tuple of tensors, and call it "
+            "outside no_grad.",
+            line,
+        )
+    if not event.grad_mode and not event.function:
         return Cut(
             "no_grad",
             f"the graph ends at {at}, which ran under no_grad",

@@ -18,7 +18,7 @@ import torch
 from helpers.model.adapter import next_sequence_number, plain_access, sequence_number, storage_key, version_of
 from helpers.model.autograd.nodes import grad_fn_of, is_stale_view
 from helpers.model.owners import local_names
-from helpers.model.source import reader_frame
+from helpers.model.source import is_library, reader_frame
 from helpers.model.watch import READER, Call, Watch, tensors_in
 
 # Calls that only ask, or whose result has nothing of the input but its shape.
@@ -84,6 +84,7 @@ class Event:
     first: int
     last: int
     writes: tuple[Write, ...] = ()
+    function: str = ""  # the custom Function in whose forward it ran
 
     @property
     def name(self) -> str:
@@ -135,6 +136,7 @@ class _Before(NamedTuple):
     versions: list[int | None]
     modes: tuple[bool, bool]
     first: int
+    function: str
 
 
 class Recorder(Watch):
@@ -172,7 +174,8 @@ class Recorder(Watch):
         versions = [version_of(t) for t in given]
         self._texts(call, args, given)
         modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-        return _Before(given, inputs, kept, versions, modes, next_sequence_number())
+        function = "" if modes[0] else _function_running()
+        return _Before(given, inputs, kept, versions, modes, next_sequence_number(), function)
 
     def _after(self, call: Call, before: _Before, made: list[torch.Tensor]) -> None:
         given, inputs, new = before.given, before.inputs, len(self.record.tensors)
@@ -185,7 +188,8 @@ class Recorder(Watch):
         for n, t in zip(inputs, given, strict=True):
             if any(write.tensor == n for write in writes) or call.name == "requires_grad_":
                 self._update(n, t)
-        self.record.add(Event(number, call, inputs, outputs, before.kept, *before.modes, before.first, last, writes))
+        span = before.first, last, writes, before.function
+        self.record.add(Event(number, call, inputs, outputs, before.kept, *before.modes, *span))
 
     def _see(self, t: torch.Tensor, made: bool = False) -> int:
         """Return the number of a tensor, which is new where no call has given or taken it before."""
@@ -232,6 +236,20 @@ class Recorder(Watch):
             for t in unnamed:
                 if value is t and not name.startswith("_"):
                     self.record.tensors[self.number(t)].text = name
+
+
+_FUNCTION = sys.modules["torch.autograd.function"].__file__
+
+
+def _function_running() -> str:
+    """Return the name of the reader's custom Function whose forward is running; from the code of the frames alone."""
+    frame, inner = sys._getframe(2), None
+    while frame is not None and frame.f_code is not READER:
+        if frame.f_code.co_filename == _FUNCTION and frame.f_code.co_name == "apply" and inner is not None:
+            mine = inner.co_name == "forward" and not is_library(inner.co_filename)
+            return inner.co_qualname.split(".")[-2] if mine and "." in inner.co_qualname else ""
+        frame, inner = frame.f_back, frame.f_code
+    return ""
 
 
 def _seen(number: int, t: torch.Tensor) -> Seen:
