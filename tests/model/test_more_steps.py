@@ -149,6 +149,17 @@ def collected(mended: bool):
         outputs.append(out.detach() if mended else out)
 
 
+def averaged(mended: bool):
+    net, average = nn.Linear(3, 1), 0
+    optimizer = sgd(net)
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = net(X).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        average = 0.9 * average + 0.1 * (loss.detach() if mended else loss)
+
+
 STEPS = [
     (bound_again, "not in the optimizer", "`net.weight` has a gradient but is in no param group"),
     (of_another_model, "no gradient to use", "`new.weight` and `new.bias` get gradients, and no optimizer holds them"),
@@ -157,6 +168,7 @@ STEPS = [
     (wrapped, "fresh leaf", "the graph ends at `loss.data` (line 6 of wrapped())"),
     (rounded, "zero", "the derivative of `round`, in `x.round()` (line 4 of rounded()), is 0 everywhere"),
     (added_up, "kept graph", "`total += loss.item() if mended else loss` (line 9 of added_up()) adds up losses"),
+    (averaged, "kept graph", "(line 9 of averaged()) adds up losses with their history"),
     (collected, "kept graph", "The results of `net(X)` (line 6 of collected()) from 2 earlier iterations"),
 ]
 
@@ -205,6 +217,55 @@ def carried_state():
         optimizer.step()
 
 
-@pytest.mark.parametrize("step", [sum_of_parts, saliency, gradients_by_hand, carried_state])
+def losses_of_samples():
+    net = nn.Linear(3, 1)
+    optimizer = sgd(net)
+    for loss in [net(x).pow(2).mean() for x in X]:
+        loss.backward()
+    optimizer.step()
+
+
+def two_losses_on_one_graph():
+    net = nn.Linear(3, 3)
+    optimizer = sgd(net)
+    for _ in range(4):
+        optimizer.zero_grad()
+        h = net(X)
+        one, two = h.pow(2).mean(), h.abs().mean()
+        one.backward(retain_graph=True)
+        two.backward()
+        (one + two).item()
+        optimizer.step()
+
+
+class KeepsInput(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.x = nn.Linear(3, 1), None
+
+    def forward(self, x):
+        self.x = x
+        return self.layer(x)
+
+
+def input_in_an_attribute():
+    net, x = KeepsInput(), X.clone().requires_grad_()
+    optimizer = sgd(net)
+    net(x).sum().backward()
+    optimizer.step()
+
+
+def idle_at_first():
+    net = nn.Linear(3, 1)
+    optimizer = sgd(net)
+    optimizer.step()
+    net(X).sum().backward()
+    optimizer.step()
+
+
+ALIKE = [losses_of_samples, two_losses_on_one_graph, input_in_an_attribute, idle_at_first]
+
+
+@pytest.mark.parametrize("step", [*ALIKE, sum_of_parts, saliency, gradients_by_hand, carried_state])
 def test_steps_that_look_like_these_faults_are_right(step):
     assert explain_grad(step).cause == "right"

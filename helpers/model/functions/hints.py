@@ -1,4 +1,4 @@
-"""What a wrong formula looks like: a factor, gradients in each other's place, or a saved tensor that forward wrote into."""
+"""What a wrong formula looks like: a factor, gradients in each other's place, or a write into what was saved."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from helpers.model.autograd.reading import read_graph
 from helpers.model.finding import HelperError
 from helpers.model.gradients import totals, values
 from helpers.model.gradients.cuts import Cut, find_cut, find_cut_between
-from helpers.model.gradients.hidden import hidden_in
+from helpers.model.gradients.hidden import hidden_in, leaves_in_attributes
 from helpers.model.gradients.kept import kept_results
 from helpers.model.gradients.leaves import reason_for_none
 from helpers.model.gradients.reasons import Reason
@@ -59,7 +59,8 @@ class GradRun(Run):
         self.used: dict[int, int] = {}  # by the number of a loss: the event before its backward
         self.kept: tuple[Event, int] | None = None  # a call whose results of earlier iterations live on
         self.flat: dict[str, str] = {}  # operators of the losses whose derivative is 0 everywhere, and where they are
-        self._starts: list[int] = []  # the event before each backward
+        self._starts: dict[Any, list[int]] = {}  # the event before each backward, by the place of its call
+        self._early: dict[int, torch.Tensor] = {}  # leaves at attributes of modules, before these have run
         self.steps = Steps(self.name_of)
         self.numbers: set[int] = set()  # of the leaves that were reached
         self.last = -1  # the number of the event before the last backward
@@ -99,6 +100,12 @@ class GradRun(Run):
             with self.aside(call), plain_access():
                 self._look_at_none(call, args[0])
         return result
+
+    def _note_module(self, module: torch.nn.Module) -> None:
+        known = len(self.modules)
+        super()._note_module(module)
+        if len(self.modules) > known:
+            self._early |= {id(t): t for t in leaves_in_attributes(module)}
 
     def name_of(self, t: torch.Tensor) -> str:
         """Return the reader's name for a parameter or another leaf, without backquotes."""
@@ -148,11 +155,12 @@ class GradRun(Run):
         """Look for graphs of earlier iterations that are still alive."""
         if call.name != "backward":
             return
-        self._starts.append(self.last)
+        starts = self._starts.setdefault(call.place, [])
+        starts.append(self.last)
         self.used |= {self._see(loss): self.last for loss in losses if isinstance(loss, torch.Tensor)}
-        if len(self._starts) > 2:
+        if len(starts) > 2:
             alive = [(t, number) for ref, number in list(self._ids.values()) if (t := ref()) is not None]
-            self.kept = self.kept or kept_results(self.record, alive, self._starts)
+            self.kept = self.kept or kept_results(self.record, alive, starts)
 
     def _look_at_flat(self, graph: Graph) -> None:
         """Note operators whose derivative is 0 everywhere."""
@@ -215,7 +223,7 @@ class GradRun(Run):
     def _look_at_lists(self) -> None:
         """Find modules in plain lists, while the modules of the reader still live."""
         roots = [module for reference, _ in self.modules.values() if (module := reference()) is not None]
-        self.lost = [found for module in roots if (found := hidden_in(module, self.reached))]
+        self.lost = [found for module in roots if (found := hidden_in(module, self.reached, self._early))]
 
     def _unchecked(self, graph: Graph, live: tuple) -> Iterator[str]:
         """Yield a sentence for each tensor on a ctx that was written to after the forward of its Function."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import partial
 from typing import Any
 
@@ -14,10 +14,13 @@ PLAIN_TENSOR = "plain tensor"  # the cause of an attribute that requires grad an
 _DEEPEST = 4  # lists in lists
 
 
-def hidden_in(module: torch.nn.Module, reached: set[int]) -> tuple[Reason, list[torch.Tensor]] | None:
+def hidden_in(
+    module: torch.nn.Module, reached: set[int], early: Container[int] = ()
+) -> tuple[Reason, list[torch.Tensor]] | None:
     """Find modules, parameters and leaves in plain attributes of a module: they are nobody's. These come along.
 
-    `reached` are the ids of the leaves that the loss reaches.
+    `reached` are the ids of the leaves that the loss reaches, `early` those of the leaves that attributes held before
+    the first forward: what forward keeps in an attribute may be its input.
     """
     known = {id(p) for p in module.parameters()}
     for path, part in module.named_modules():
@@ -26,7 +29,7 @@ def hidden_in(module: torch.nn.Module, reached: set[int]) -> tuple[Reason, list[
             where = ".".join(filter(None, (path, attribute)))
             if lost:
                 return _listed_nowhere(where, held, lost, reached)
-            if _is_leaf(held) and id(held) in reached and id(held) not in known:
+            if _is_leaf(held) and id(held) in reached and id(held) in early and id(held) not in known:
                 return _plain_tensor(where), [held]
     return None
 
@@ -54,6 +57,12 @@ def _plain_tensor(where: str) -> Reason:
         "parameters() does not list it, so no optimizer, no .to() and no state_dict() sees it",
         f"Write self.{where.rpartition('.')[2]} = torch.nn.Parameter(…), and make the optimizer after that.",
     )
+
+
+def leaves_in_attributes(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Yield the leaves that require grad, are no Parameters, and hang at attributes of a module and its parts."""
+    for part in module.modules():
+        yield from filter(_is_leaf, list(vars(part).values()))
 
 
 def _is_leaf(value: Any) -> bool:

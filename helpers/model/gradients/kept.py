@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Iterator
 
 import torch
 
@@ -26,7 +26,7 @@ def kept_results(
         made = record.tensors[number].made
         if made is None or t.grad_fn is None:
             continue
-        event, iteration = record.events[made], bisect(starts[:-1], made)
+        event, iteration = record.events[made], bisect_left(starts[:-1], made)
         if iteration < len(starts) - 1 and event.call.place is not None:
             found.setdefault(event.call.place, (event, set()))[1].add(iteration)
     event, iterations = max(found.values(), key=lambda pair: len(pair[1]), default=(None, set()))
@@ -50,13 +50,24 @@ def growing_sum(record: Record, used: dict[int, int]) -> Reason | None:
     `used` has the number of each tensor that backward started from, and that of the event before its backward.
     """
     for event in record.events:
-        for number in event.kept if event.grad_mode and event.name not in ("backward", "grad") else ():
-            for before in record.makers(number):
-                if before.number >= event.number or before.call.place != event.call.place or number in used:
-                    continue
-                if any(n in used and used[n] < event.number for n in before.kept):
-                    return _of_sum(event)
+        if not event.grad_mode or event.name in ("backward", "grad") or len(event.kept) < _FEWEST:
+            continue
+        behind = list(_behind(record, event, used))
+        again = next((e for e in behind if e.number < event.number and e.call.place == event.call.place), None)
+        if again is not None and any(
+            n in used and used[n] < event.number for e in (again, *_behind(record, again, {})) for n in e.kept
+        ):
+            return _of_sum(event)
     return None
+
+
+def _behind(record: Record, event: Event, ends: Container[int], depth: int = 3) -> Iterator[Event]:
+    """Yield the calls that made what a call took with its history, a few steps back; not behind what is in `ends`."""
+    for number in event.kept if depth else ():
+        for before in record.makers(number) if number not in ends else ():
+            if before.number < event.number and before.grad_mode:
+                yield before
+                yield from _behind(record, before, ends, depth - 1)
 
 
 def _of_sum(event: Event) -> Reason:

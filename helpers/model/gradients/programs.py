@@ -119,9 +119,9 @@ def _idle(run: GradRun) -> Reason:
     had = "had" if len(idle) > 1 else "never had"
     text = f"{held} that the optimizer holds {had} a gradient when it made a step, so no step changes anything"
     text += f" ({listed(names)})" if names else ""
-    if cut := next((cut for p in idle.values() if (cut := run.cut(p))), None):
-        return Reason("no gradient to use", f"{text}; {cut.text}", cut.remedy, cut.line)
     others = [path for path in run.got if path in run.named and id(run.named[path]) not in run.steps.held]
+    if not others and (cut := next((found for p in idle.values() if (found := run.cut(p))), None)):
+        return Reason("no gradient to use", f"{text}; {cut.text}", cut.remedy, cut.line)
     if others:
         text += f"; {listed(others)} {'gets a gradient' if len(others) == 1 else 'get gradients'}, and no optimizer "
         text += f"holds {'it' if len(others) == 1 else 'them'}"

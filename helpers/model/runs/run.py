@@ -67,7 +67,7 @@ class Run(Recorder):
             self._note_module(module)
 
     def _note_module(self, module: torch.nn.Module) -> None:
-        frame = reader_frame(sys._getframe(3), READER)
+        frame = reader_frame(sys._getframe(1), READER)
         if id(module) in self.modules or frame is None:
             return
         if any(ref() is not None and module in set(ref().modules()) for ref, _ in self.modules.values()):
