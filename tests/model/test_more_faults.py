@@ -72,6 +72,16 @@ def under_another_name(mended: bool):
         prev = out
 
 
+def handed_over(mended: bool):
+    cell, h = nn.GRUCell(3, 3), torch.zeros(4, 3)
+    for _ in range(3):
+        if mended:
+            h = h.detach()
+        new = cell(X, h)
+        new.sum().backward()
+        h = new
+
+
 def in_a_bank(mended: bool):
     net, bank = nn.Sequential(nn.Linear(3, 3), nn.Tanh()), []
     for _ in range(3):
@@ -97,6 +107,7 @@ CARRIED = [
     (in_a_dataclass, "`state.h` entered", "state.h = state.h.detach()"),
     (in_a_sum, "`total` entered", "total = total.detach()"),
     (under_another_name, "`prev` entered", "prev = prev.detach()"),
+    (handed_over, "`h` entered", "h = h.detach()"),
     (in_a_bank, "`bank` entered", "detach `bank`, or each tensor in it"),
     (in_a_replay_memory, "`v` entered", "Store v.detach() in place of v in `memory`"),
 ]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
+import torch
+
+from helpers.model.adapter import sequence_number
 from helpers.model.autograd.graph import Graph, Node
 from helpers.model.errors.failure import Answer, Failure, explains
-from helpers.model.errors.roots import graph_of
+from helpers.model.errors.roots import graph_of, variables_of
 from helpers.model.runs.record import Event, Record
 
 _AGAIN = (
@@ -33,14 +36,18 @@ def _second_backward(match: re.Match, failure: Failure) -> Answer | None:
         return text, _AGAIN
     new, old = border
     made, used = record.maker_of_node(old.sequence), record.maker_of_node(new.sequence)
-    name = _crossing(record, made, used)
+    name, known = _crossing(record, made, used), _held_now(failure, old)
+    name = known[0] if known and name not in known and name.isidentifier() else name
     shown = f"`{name}`" if name else "an older result"
     if made is not None and _repeats(record, made, last.number):
         text = (
             f"{shown} entered this iteration with its graph: {old.name} behind it belongs to an earlier iteration, "
             f"and {last.call.at} has freed it"
         )
-        return text, f"{_cut_it(record, made, used, name)} retain_graph=True would let the graph grow without bound."
+        return (
+            text,
+            f"{_cut_it(record, made, used, name, known)} retain_graph=True would let the graph grow without bound.",
+        )
     where = made.call.at if made else old.name
     text = (
         f"{shown} was computed once, by {where}, before {last.call.at} freed its graph, and this backward runs "
@@ -63,19 +70,28 @@ def _freed_before(graph: Graph, failure: Failure) -> Answer | None:
     return text, _AGAIN
 
 
-def _cut_it(record: Record, made: Event, used: Event | None, name: str) -> str:
+def _cut_it(record: Record, made: Event, used: Event | None, name: str, held: list[str]) -> str:
     """Say how to cut what is carried into the next iteration."""
     if not name:
         return "Detach what is carried on, where the iteration begins."
     text = used.call.place.text if used is not None and used.call.place else ""
     if found := re.search(rf"\bfor\b[^:]*\b{re.escape(name)}\b[^:]*\bin\s+([\w.]+)", text):
         return f"Store {name}.detach() in place of {name} in `{found[1]}`: what is kept there has its graph."
-    alone = any(record.tensors[n].text == name for n in made.outputs) or (
-        name in _operands(used) and len(_operands(used)) == len(used.inputs)
+    alone = (
+        name in held
+        or any(record.tensors[n].text == name for n in made.outputs)
+        or (name in _operands(used) and len(_operands(used)) == len(used.inputs))
     )
     if alone:
         return f"Cut it where the iteration begins: {name} = {name}.detach()."
     return f"Cut it where the iteration begins: detach `{name}`, or each tensor in it if it is a tuple or a list."
+
+
+def _held_now(failure: Failure, node: Node) -> list[str]:
+    """Return the reader's variables that hold the result of a node while the error passes."""
+    found = variables_of(failure).items()
+    tensors = {name: t for name, t in found if issubclass(type(t), torch.Tensor) and t.grad_fn is not None}
+    return [name for name, t in tensors.items() if sequence_number(t.grad_fn) == node.sequence]
 
 
 def _operands(used: Event | None) -> list[str]:
