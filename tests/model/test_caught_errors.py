@@ -137,10 +137,15 @@ def read_a_gradient():
         (lambda: setattr(x(), "grad", torch.ones(2)), "given a gradient of shape (2)"),
         (lambda: x().view(3).detach_(), "its base still has the history"),
         (lambda: torch.autograd.grad(x().sum(), torch.ones(2)), "does not require grad"),
+        (
+            lambda: torch.autograd.gradcheck(lambda t: t**3, torch.tensor([9.0], requires_grad=True)),
+            "numerical and analytical derivatives differ, of output 0 by input 0",
+        ),
         (read_a_gradient, "`h.grad` is None (line 3 of read_a_gradient())"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
+@pytest.mark.filterwarnings("ignore:Input #0 requires gradient")
 def test_the_errors_that_readers_meet_are_known(program, said):
     finding = explain_error(program)
     assert finding.known, finding

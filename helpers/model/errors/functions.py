@@ -12,6 +12,11 @@ import torch
 from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
 
 explains_plainly(
+    r"Jacobian mismatch for output (\d+) with respect to input (\d+)",
+    "{call} found that numerical and analytical derivatives differ, of output {0} by input {1}",
+    "check_function(f, x) says why: a wrong formula, float32, a kink, or another reason.",
+)
+explains_plainly(
     r"You must implement either the backward or vjp method",
     "{call} needs the derivative of a custom Function that has a forward and no backward",
     "Write a static backward(ctx, gradient) that returns one value for each argument of forward.",
