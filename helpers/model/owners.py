@@ -69,7 +69,7 @@ class Walk:
         while queue:
             name_here, here, module = queue.popleft()
             kind = type(here)
-            if issubclass(kind, _LEAVES):
+            if issubclass(kind, _LEAVES) or _leads_nowhere(kind):
                 continue
             if has_memory(kind):
                 yield Held(name_here, here, module)
@@ -234,7 +234,7 @@ def names_in(frame: FrameType) -> dict[str, Any]:
         scopes = [frame.f_locals, frame.f_globals]
     for scope in scopes:
         for name, thing in list(scope.items()):
-            if not (name.startswith("__") or name in _NOTEBOOK_RECORDS or _is_notebook(thing)):
+            if not (name.startswith("__") or name in _NOTEBOOK_RECORDS or _leads_nowhere(type(thing))):
                 names.setdefault(name, thing)
     out = names.pop("Out", None)
     if out is None:
@@ -243,9 +243,21 @@ def names_in(frame: FrameType) -> dict[str, Any]:
     return {n: thing for n, thing in names.items() if not (n[0] == "_" and n.strip("_i").isdigit())} | {"Out": out}
 
 
-def _is_notebook(thing: Any) -> bool:
-    """Say whether a thing belongs to IPython, whose own bookkeeping leads to every name once more."""
-    return str(type(thing).__module__).split(".")[0] in ("IPython", "ipykernel")
+# What runs a notebook. From a widget or a logger one comes to the kernel, and from there to everything once more.
+_MACHINERY = frozenset({
+    "IPython", "anywidget", "asyncio", "comm", "ipykernel", "ipywidgets", "logging", "threading", "tornado",
+    "traitlets",
+})  # fmt: skip
+_PLAIN_DATA = "helpers.model.autograd.graph"  # a graph that was read: many small objects, and never a tensor
+
+
+def _leads_nowhere(kind: type) -> bool:
+    """Say whether objects of a class are not entered: those of the notebook's machinery, and graphs that were read.
+
+    The reader's own class is entered, also one that is derived from `threading.Thread`.
+    """
+    module = str(type.__getattribute__(kind, "__module__"))  # a metaclass of the reader's is not asked
+    return module == _PLAIN_DATA or module.partition(".")[0] in _MACHINERY
 
 
 def living_tensors() -> list[torch.Tensor]:
