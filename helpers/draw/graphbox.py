@@ -8,10 +8,10 @@ from html import escape
 from typing import NamedTuple
 
 from helpers.draw.layered import WIDE_STEP
-from helpers.draw.sentences import counted
 from helpers.draw.svg import ADVANCE, FOCUS, GRADIENT, HATCH, INK, SAVED, SMALL_SIZE, STORAGE, VIEW, group
 from helpers.model.autograd.graph import Graph, Node, SavedTensor
 from helpers.model.autograd.modules import Box
+from helpers.model.words import counted
 
 TITLE_SIZE = 13
 LINE, CHIP = 15, 17  # heights

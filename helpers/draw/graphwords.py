@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from helpers.draw.sentences import counted
 from helpers.model.autograd.graph import Graph
 from helpers.model.autograd.modules import Box, longest_path
+from helpers.model.words import counted, listed
 
 MOST_LISTED = 4
 RULE = (
@@ -19,10 +19,10 @@ def graph_sentence(graph: Graph, boxes: Sequence[Box], depth: int | None, expand
     """Say what there is to see: nodes, leaves, the longest path, what backward can't use any more, the grouping."""
     leaves = graph.leaves
     names = [leaf.names[0] for leaf in leaves if leaf.names]
-    starts = _listed([graph.nodes[n].label for n in dict.fromkeys(root.to for root in graph.roots)])
+    starts = listed([graph.nodes[n].label for n in dict.fromkeys(root.to for root in graph.roots)], MOST_LISTED)
     told = [
         f"An autograd graph of {counted(len(graph.nodes), 'node')}, {_are_leaves(len(leaves))}"
-        + (f": {_listed(names)}." if len(names) == len(leaves) and names else "."),
+        + (f": {listed(names, MOST_LISTED)}." if len(names) == len(leaves) and names else "."),
         f"The gradient enters at {starts} and flows down; the longest path has {counted(longest_path(graph), 'node')}.",
         *_saved(graph),
     ]
@@ -31,9 +31,9 @@ def graph_sentence(graph: Graph, boxes: Sequence[Box], depth: int | None, expand
         told.append(f"{counted(second, 'node')} made after the first root.")
     hooks = [hook for node in graph.nodes for hook in node.hooks]
     if hooks:
-        told.append(f"Hooks: {_listed(hooks)}.")
+        told.append(f"Hooks: {listed(hooks, MOST_LISTED)}.")
     if depth is not None:
-        opened = f", with {_listed(list(expand))} node by node" if expand else ""
+        opened = f", with {listed(expand, MOST_LISTED)} node by node" if expand else ""
         told.append(f"Grouped by module to depth {depth} in {_boxes(len(boxes))}{opened}. {RULE}")
     if drawn < len(boxes):
         told.append(f"Drawn are the first {drawn:,} of {len(boxes):,} boxes, in the order of backward.")
@@ -54,10 +54,10 @@ def _saved(graph: Graph) -> list[str]:
     if "alive" in found:
         told.append(f"{counted(len(found['alive']), 'saved tensor')} alive.")
     if "freed" in found:
-        by = _listed(list(dict.fromkeys(found["freed"])))
+        by = listed(dict.fromkeys(found["freed"]), MOST_LISTED)
         told.append(f"{counted(len(found['freed']), 'saved tensor')} freed, of {by}: backward can't run again.")
     if "changed" in found:
-        told.append(f"Changed since it was saved: {_listed(found['changed'])}; backward will refuse it.")
+        told.append(f"Changed since it was saved: {listed(found['changed'], MOST_LISTED)}; backward will refuse it.")
     if "packed" in found:
         told.append(f"{counted(len(found['packed']), 'saved tensor')} packed by a hook.")
     if "recomputed" in found:
@@ -71,10 +71,3 @@ def _are_leaves(count: int) -> str:
 
 def _boxes(count: int) -> str:
     return "1 box" if count == 1 else f"{count:,} boxes"
-
-
-def _listed(words: list[str]) -> str:
-    """Join words with commas, and say how many are left out."""
-    if len(words) > MOST_LISTED:
-        words = [*words[: MOST_LISTED - 1], f"{len(words) - MOST_LISTED + 1:,} more"]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"

@@ -10,16 +10,12 @@ from helpers.draw.focus import MOST_LISTED, Focus
 from helpers.model.finding import HelperError
 from helpers.model.layout import Layout
 from helpers.model.values import has_values
+from helpers.model.words import counted
 
 
 def dtype_name(dtype: torch.dtype) -> str:
     """Return a dtype as readers write it after `torch.`."""
     return str(dtype).removeprefix("torch.")
-
-
-def counted(n: int, noun: str) -> str:
-    """Return "1 slot", "12 slots", "1,024 slots"."""
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def listed(items: Sequence[object], total: int | None = None) -> str:

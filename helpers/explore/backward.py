@@ -9,12 +9,12 @@ import torch
 
 from helpers.draw.drawing import Drawing
 from helpers.draw.graph import Progress, draw_progress
-from helpers.draw.sentences import counted
 from helpers.draw.svg import short_number
 from helpers.explore.panel import NO_VALUE, Buttons, Panel, Slider, View, control_number, still_picture
 from helpers.model.autograd.flow import Flow, Gradient, Step
 from helpers.model.autograd.graph import Node
 from helpers.model.finding import HelperError
+from helpers.model.words import counted
 
 BACK, ON = "◀ step back", "step on ▶"
 MOST_DRAWN, MOST_NEAR = 60, 14  # nodes; of a larger graph, those near the one that runs are drawn

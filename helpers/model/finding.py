@@ -7,13 +7,14 @@ behind it. The same numbers stand in its fields, so that code can use them too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+
+from helpers.model.words import sentence_case
 
 
 class HelperError(ValueError):
@@ -104,18 +105,6 @@ def kind_of(value: Any, adjective: str = "") -> str:
         return "None"
     words = f"{adjective} {type(value).__name__}".strip()
     return f"{'an' if _VOWEL.match(words) else 'a'} {words}"
-
-
-def sentence_case(text: str) -> str:
-    """Give a sentence that starts with a plain word a capital letter; a name or code keeps its own."""
-    first = text.split(" ", 1)[0]
-    return text[0].upper() + text[1:] if first.isalpha() and first.islower() else text
-
-
-def listed(things: Iterable[Any]) -> str:
-    """Return `0`, `0 and 1` or `0, 1 and 2`."""
-    *most, last = map(str, things)
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _with_code(text: str) -> str:

@@ -22,8 +22,9 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from helpers.model.adapter import unwrapped
-from helpers.model.finding import HelperError, in_short, kind_of, listed
+from helpers.model.finding import HelperError, in_short, kind_of
 from helpers.model.sums import count_sums, solve, span
+from helpers.model.words import counted, listed
 
 # The dimensions from the fastest to the slowest, for the formats that fix their number (c10/core/Contiguity.h).
 CHANNELS_LAST = {torch.channels_last: (1, 3, 2, 0), torch.channels_last_3d: (1, 4, 3, 2, 0)}
@@ -102,7 +103,7 @@ class Layout:
         """
         if len(at) != self.ndim:
             came = "1 index" if len(at) == 1 else f"{len(at)} indices"
-            raise HelperError(f"shape {self.shape} has {plural(self.ndim, 'dimension')}, but {came} came")
+            raise HelperError(f"shape {self.shape} has {counted(self.ndim, 'dimension')}, but {came} came")
         slot = self.storage_offset
         for d, (i, size, stride) in enumerate(zip(at, self.shape, self.stride, strict=True)):
             i = whole_number(i, "an index", f" for dimension {d}")
@@ -219,21 +220,16 @@ class Layout:
         where = f"slot {self.storage_offset}"
         if self.reached > 1:
             where = f"from slot {self.storage_offset} to slot {self.last_slot}"
-        held = plural(self.storage_numel, "slot")
+        held = counted(self.storage_numel, "slot")
         if self.last_slot >= self.storage_numel:
-            return f"{head} needs {plural(self.reached, 'slot')} ({where}), but its storage holds {held}."
+            return f"{head} needs {counted(self.reached, 'slot')} ({where}), but its storage holds {held}."
         return (
-            f"{head} reads {plural(self.numel, 'element')} from {self.reached:,} of {held} ({where}); it is {formats}."
+            f"{head} reads {counted(self.numel, 'element')} from {self.reached:,} of {held} ({where}); it is {formats}."
         )
 
 
 def _too_many(slot: int) -> HelperError:
     return HelperError(f"more than {MOST_INDICES:,} indices read slot {slot}: give a limit, such as limit=10")
-
-
-def plural(count: int, noun: str) -> str:
-    """Return `1 slot`, `3 slots` or `1,024 slots`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def stride_zero(dims: Sequence[int]) -> str:

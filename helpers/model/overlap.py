@@ -17,10 +17,11 @@ from dataclasses import dataclass
 import torch
 
 from helpers.model.adapter import plain_access
-from helpers.model.finding import Finding, HelperError, kind_of, listed, sentence_case
-from helpers.model.layout import Layout, plural
+from helpers.model.finding import Finding, HelperError, kind_of
+from helpers.model.layout import Layout
 from helpers.model.memory import Block, block_of, overlap, reached_nbytes
 from helpers.model.source import caller_arguments, pick
+from helpers.model.words import counted, listed, sentence_case
 
 MOST_COMPARED = 10**6  # elements; larger tensors are not compared index by index
 
@@ -70,7 +71,7 @@ def overlap_finding(
     if (a.first, a.shape, a.stride, a.itemsize) == (b.first, b.shape, b.stride, b.itemsize):
         return OverlapFinding(
             text=_sentence(
-                f"{both} are the same {plural(a.numel, 'element')} in the same order: torch allows this, "
+                f"{both} are the same {counted(a.numel, 'element')} in the same order: torch allows this, "
                 "because each element is read before it is written"
             ),
             kind="same",
@@ -115,7 +116,7 @@ def _internal(a: Block, name: str) -> OverlapFinding | None:
     slots = reached // a.itemsize
     if slots == a.numel:
         return None
-    counts = f"its {a.numel:,} elements are {plural(slots, 'slot')} of the storage"
+    counts = f"its {a.numel:,} elements are {counted(slots, 'slot')} of the storage"
     if a.zero_strides:
         one = len(a.zero_strides) == 1
         dims, have = f"dimension{'s' * (not one)} {listed(a.zero_strides)}", "has" if one else "have"
@@ -167,9 +168,9 @@ def _partial(a: Block, b: Block, elements: int, nbytes: int, written: str, read:
     refused, own = refuses(a, b), _own_slots(a, b)
     where = "share one storage" if a.key == b.key else "are two storages on the same memory"
     if a.itemsize == b.itemsize:
-        counts = f"overlap in {elements:,} of {plural(a.numel, 'element')}"
+        counts = f"overlap in {elements:,} of {counted(a.numel, 'element')}"
     else:
-        counts = f"overlap in {nbytes:,} bytes, {elements:,} of {plural(a.numel, 'element')} of {written}"
+        counts = f"overlap in {nbytes:,} bytes, {elements:,} of {counted(a.numel, 'element')} of {written}"
     if a.first != b.first and a.key == b.key and a.itemsize == b.itemsize:
         difference = f"with different offsets ({a.offset} and {b.offset})"
     elif a.first != b.first:

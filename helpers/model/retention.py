@@ -15,10 +15,11 @@ import torch
 
 from helpers.model.adapter import base_of, plain_access
 from helpers.model.finding import Finding, HelperError
-from helpers.model.layout import Layout, plural, stride_zero
+from helpers.model.layout import Layout, stride_zero
 from helpers.model.memory import Block, Ranges, block_of, left_out, nothing_held, reached_nbytes
 from helpers.model.owners import Walk, names_in
 from helpers.model.source import caller_frame, pick, place_of, reader_frame
+from helpers.model.words import counted
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -101,7 +102,7 @@ def _tensor(t: torch.Tensor, block: Block, name: str, frame: FrameType | None) -
 def _resized(name: str, block: Block) -> tuple[str, str]:
     """A storage that is too small for its tensor, as sharded training leaves it."""
     return (
-        f"{name} has {plural(block.numel, 'element')} but its storage was resized to {block.nbytes:,} bytes, and they "
+        f"{name} has {counted(block.numel, 'element')} but its storage was resized to {block.nbytes:,} bytes, and they "
         f"need {block.end - block.start:,}: the values are gone, and reading them is an error",
         "Give it new memory, such as t.untyped_storage().resize_(…) and new values, before use.",
     )
@@ -125,7 +126,7 @@ def _repeated(name: str, block: Block) -> str:
     elements = block.numel * block.itemsize
     because = stride_zero(block.zero_strides) if block.zero_strides else "its windows overlap"
     return (
-        f"{name} has {plural(block.numel, 'element')}, {elements:,} bytes if each had its own, but uses a storage of "
+        f"{name} has {counted(block.numel, 'element')}, {elements:,} bytes if each had its own, but uses a storage of "
         f"{block.nbytes:,} bytes, because {because}: holding or saving it costs {block.nbytes:,} bytes, and "
         f"contiguous() or clone() would write out {elements:,}"
     )
@@ -158,16 +159,16 @@ def _container(obj: Any, root: str) -> StorageFinding:
     if together:
         example = next(s for s in shares if len(s.names) > 1)
         once = f" (`{example.names[0]}` and `{example.names[1]}` lie on one storage, which is counted once)"
-    tensors, s = f"The {plural(len(found), 'tensor')} of {name}", "s" * (len(found) == 1)
+    tensors, s = f"The {counted(len(found), 'tensor')} of {name}", "s" * (len(found) == 1)
     if used >= pinned:
-        text = f"{tensors} use{s} all {pinned:,} bytes of {plural(len(shares), 'storage')}{once}"
+        text = f"{tensors} use{s} all {pinned:,} bytes of {counted(len(shares), 'storage')}{once}"
         nothing = "nothing else is kept or saved" if not skipped else f"nothing else of {'it' if s else 'them'} is kept"
         return StorageFinding(text=f"{text}: {nothing}{left_out(skipped)}.", facts=facts, **numbers)
     worst = max(shares, key=lambda s: s.nbytes - s.used)
     who = f"`{worst.names[0]}`" if len(worst.names) == 1 else f"`{worst.names[0]}` with {len(worst.names) - 1} more"
     text = (
         f"{tensors} use{s} {used:,} bytes and keep{s} {pinned:,} bytes "
-        f"alive in {plural(len(shares), 'storage')}{once}, {_times(pinned, used)} as much: {who} {_uses(worst)}"
+        f"alive in {counted(len(shares), 'storage')}{once}, {_times(pinned, used)} as much: {who} {_uses(worst)}"
     )
     return StorageFinding(
         text=f"{text}{left_out(skipped)}.",
@@ -206,7 +207,7 @@ def _keepers(shares: list[_Share]) -> tuple[str, ...]:
 def _uses(share: _Share) -> str:
     where = ""
     if len(share.blocks) == 1:
-        where = f" (storage_offset {share.blocks[0].offset:,}, {plural(share.blocks[0].numel, 'element')})"
+        where = f" (storage_offset {share.blocks[0].offset:,}, {counted(share.blocks[0].numel, 'element')})"
     return f"uses {share.used:,} of {share.nbytes:,} storage bytes{where}"
 
 

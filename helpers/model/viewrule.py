@@ -21,7 +21,8 @@ from typing import Any
 import torch
 
 from helpers.model.finding import HelperError
-from helpers.model.layout import Layout, plural, whole_number
+from helpers.model.layout import Layout, whole_number
+from helpers.model.words import counted
 
 
 @dataclass(frozen=True)
@@ -113,10 +114,10 @@ def misfit(asked: tuple[int, ...], numel: int) -> str:
     known = prod(size for size in asked if size != -1)
     match asked.count(-1):
         case 0:
-            return "" if known == numel else f"it holds {plural(known, 'element')}, but the tensor has {numel}"
+            return "" if known == numel else f"it holds {counted(known, 'element')}, but the tensor has {numel}"
         case 1 if known == 0:
             return (
-                f"the sizes without -1 multiply to 0, but the tensor has {plural(numel, 'element')}"
+                f"the sizes without -1 multiply to 0, but the tensor has {counted(numel, 'element')}"
                 if numel
                 else "with no elements and a size of 0 beside it, -1 could stand for any number"
             )

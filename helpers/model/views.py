@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from helpers.model.finding import Finding
-from helpers.model.layout import CHANNELS_LAST, Layout, plural
+from helpers.model.layout import CHANNELS_LAST, Layout
 from helpers.model.viewrule import Break, contiguous_strides, find_breaks, misfit, read_shape, resolved, view_strides
+from helpers.model.words import counted
 
 # What really does without the copy of an expanded dimension: measured with find_copies, see tests/model.
 REPEATS = (
@@ -109,7 +110,7 @@ def _copy_needed(layout: Layout, new: tuple[int, ...], blocked: list[Break]) -> 
     because = f" ({cause})" if cause else ""
     reason = (
         f"dimensions {left} and {right} cannot merge{nor}: one step of dimension {left} moves "
-        f"{plural(layout.stride[left], 'slot')}, but a merged dimension needs "
+        f"{counted(layout.stride[left], 'slot')}, but a merged dimension needs "
         f"size({right}) × stride({right}) = {size:,} × {stride:,} = {size * stride:,}{because}; "
         f"dimension {first.spanned_by} of the new shape {new} would span both"
     )
@@ -156,7 +157,7 @@ def _cause(layout: Layout, brk: Break) -> tuple[str, str]:
         if between:
             return "order", f"the steps of dimension {between[0]} lie between theirs, as after a transpose or permute"
         if in_storage_order(layout):
-            gap = plural(step - size * stride, "slot")
+            gap = counted(step - size * stride, "slot")
             return "gap", f"each step of dimension {left} skips {gap} that the tensor does not read, as after a slice"
     return "", ""
 
@@ -167,12 +168,12 @@ def _what_reshape_copies(layout: Layout, new: tuple[int, ...], kind: str) -> str
         before, after = layout.reached * layout.element_size, layout.nbytes
         times = f"{after // before:,}" if after % before == 0 else f"about {round(after / before, 2):,g}"
         saved = ", so the expand saves nothing" if kind == "expanded" else ""
-        grown = f"{plural(before, 'byte')} {'becomes' if before == 1 else 'become'} {after:,} ({times} ×)"
+        grown = f"{counted(before, 'byte')} {'becomes' if before == 1 else 'become'} {after:,} ({times} ×)"
         return f"`reshape` copies to a new, contiguous storage: {grown}{saved}"
     lost = ""
     if name := format_lost(layout, new):
         lost = f", so {name} is lost and a later convolution in {name} converts again"
-    return f"`reshape` copies {plural(layout.nbytes, 'byte')} to a new, contiguous storage{lost}"
+    return f"`reshape` copies {counted(layout.nbytes, 'byte')} to a new, contiguous storage{lost}"
 
 
 def _remedy(layout: Layout, new: tuple[int, ...], blocked: list[Break], kind: str) -> str:

@@ -11,11 +11,12 @@ import torch
 
 from helpers.draw.charts import draw_cost
 from helpers.model.copies import find_copies
-from helpers.model.finding import Finding, HelperError, kind_of, listed, sentence_case
+from helpers.model.finding import Finding, HelperError, kind_of
 from helpers.model.overlap import explain_overlap
 from helpers.model.retention import explain_storage
 from helpers.model.sharing import find_sharers
 from helpers.model.watch import Watch, run_reader
+from helpers.model.words import listed, sentence_case
 from helpers.model.writes import find_lost_writes
 
 

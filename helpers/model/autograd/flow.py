@@ -77,10 +77,6 @@ class Flow:
                     "explain_error(loss.backward) tells more"
                 ) from error
 
-    def step_of(self, number: int) -> Step | None:
-        """Return the step of a node; None if the engine did not run it."""
-        return next((step for step in self.steps if step.node == number), None)
-
 
 def require_number(loss: torch.Tensor, what: str = "the tensor") -> None:
     """Raise HelperError unless a tensor that requires grad is one real number, from which backward can start."""

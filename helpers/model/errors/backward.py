@@ -16,9 +16,9 @@ from helpers.model.errors.failure import Answer, Failure, explains
 from helpers.model.errors.roots import graph_of, variables_of
 from helpers.model.finding import HelperError
 from helpers.model.gradients.cuts import Cut, find_cut, find_cut_between
-from helpers.model.gradients.reasons import listed
 from helpers.model.runs.record import Event, Record
 from helpers.model.watch import tensors_in
+from helpers.model.words import quoted
 
 # Operators that save their result, by the start of their node's name.
 _RESULT = re.compile(r"result\d*|output\d*|logsumexp")  # names of saved tensors
@@ -153,7 +153,7 @@ def _unused(match: re.Match, failure: Failure) -> Answer | None:
     reached |= {id(t) for t in asked if t.grad_fn is not None and t.grad_fn in live.nodes}
     missing = [t for t in asked if id(t) not in reached]
     names = names_of(failure, missing)
-    shown = re.sub(r"`(a tensor of [^`]*)`", r"\1", listed(names))
+    shown = re.sub(r"`(a tensor of [^`]*)`", r"\1", quoted(names))
     count = f"{len(missing)} of the {len(asked)} tensors" if len(asked) > 1 else "the tensor"
     text = f"{count} that {failure.call.shown} was asked for can't be reached from the loss, {shown}"
     allow = "allow_unused=True gives None for what the loss does not reach."
@@ -162,7 +162,7 @@ def _unused(match: re.Match, failure: Failure) -> Answer | None:
         return f"{text}: {cut.text}", f"{cut.remedy} {allow}"
     silent = sorted({name.rpartition(".")[0] for name in names if "." in name})
     them = "it" if len(missing) == 1 else "they"
-    who = listed(silent) if silent and len(silent) <= 4 else them
+    who = quoted(silent) if silent and len(silent) <= 4 else them
     was = "were" if (them == "they" and who == them) or len(silent) > 1 else "was"
     return (
         f"{text}: {who} {was} never used in this forward",

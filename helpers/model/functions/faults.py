@@ -25,6 +25,7 @@ from helpers.model.functions.words import (
     values,
 )
 from helpers.model.watch import first_line, raised_finding
+from helpers.model.words import quoted
 
 
 def forward_failed(subject: Subject, error: Exception, changed: str) -> FunctionFinding:
@@ -137,7 +138,7 @@ def _overwrites(subject: Subject, k: int, count: int) -> FunctionFinding:
     which = f" of output {k}" if count > 1 else ""
     return FunctionFinding(
         verdict="overwrites the incoming gradient",
-        text=f"{_capital(subject.backward)} overwrites the incoming gradient{which} in place: autograd may give the "
+        text=f"{subject.backward} overwrites the incoming gradient{which} in place: autograd may give the "
         "same tensor to other nodes and hooks, which then read wrong numbers.",
         remedy="Make a new tensor: `g * …` in place of `g.mul_(…)`, or write into `g.clone()`.",
         facts={"output": k},
@@ -147,7 +148,7 @@ def _overwrites(subject: Subject, k: int, count: int) -> FunctionFinding:
 def _changes_saved(subject: Subject, k: int) -> FunctionFinding:
     return FunctionFinding(
         verdict="changes a saved tensor",
-        text=f"{_capital(subject.backward)} changes `ctx.saved_tensors[{k}]` in place: that is the input or result of "
+        text=f"{subject.backward} changes `ctx.saved_tensors[{k}]` in place: that is the input or result of "
         "forward itself, so its values change for the caller, and a second backward fails or is wrong.",
         remedy="Make a new tensor: `2 * x` in place of `x.mul_(2)`.",
         facts={"saved": k},
@@ -212,7 +213,7 @@ def backward_failed(subject: Subject, error: Exception, returned: tuple | None, 
         takes, given = int(found[1]) - 1, int(found[2]) - 1
         return FunctionFinding(
             verdict="backward raises",
-            text=f"{_capital(subject.backward)} takes {takes} gradient{'' if takes == 1 else 's'}, and forward returns "
+            text=f"{subject.backward} takes {takes} gradient{'' if takes == 1 else 's'}, and forward returns "
             f"{given} result{'' if given == 1 else 's'}: one comes for each of them.",
             remedy="Give backward one argument after ctx for each result of forward.",
             facts={"error": type(error).__name__},
@@ -226,16 +227,12 @@ def backward_failed(subject: Subject, error: Exception, returned: tuple | None, 
         )
     return FunctionFinding(
         verdict="backward raises",
-        text=f"{_capital(subject.backward)} raises {type(error).__name__}{only}: {message}.",
+        text=f"{subject.backward} raises {type(error).__name__}{only}: {message}.",
         remedy="The incoming gradient of an output that is not used is None or zeros: backward must take both."
         if only
         else "",
         facts={"error": type(error).__name__},
     )
-
-
-def _capital(text: str) -> str:
-    return "T" + text[1:] if text.startswith("the ") else text
 
 
 def _unlike(subject: Subject, returned: tuple, k: int) -> bool:
@@ -256,11 +253,6 @@ def _argument_of(subject: Subject, wanted: str, k: int) -> str:
     return argument_names(cls.forward, k + 1, cls)[k] if cls else f"input_{k}"
 
 
-def _listed(names: list[str]) -> str:
-    quoted = [f"`{n}`" for n in names]
-    return " and ".join([", ".join(quoted[:-1]), quoted[-1]]) if len(quoted) > 1 else quoted[0]
-
-
 def _wrong_number(subject: Subject, name: str, expected: int, got: int) -> FunctionFinding:
     cls = _named_class(subject, name)
     names = argument_names(cls.forward, expected, cls) if cls else []
@@ -273,8 +265,8 @@ def _wrong_number(subject: Subject, name: str, expected: int, got: int) -> Funct
     else:
         tensors = [n for k, n in enumerate(missing, got) if subject.cls is not None and k in subject.which]
         others = [n for n in missing if n not in tensors]
-        parts = [f"the gradient of {_listed(tensors)}"] if tensors else []
-        parts += [f"None for {_listed(others)}"] if others else []
+        parts = [f"the gradient of {quoted(tensors, None)}"] if tensors else []
+        parts += [f"None for {quoted(others, None)}"] if others else []
         text += f": append {' and '.join(parts)}" if parts else ""
         remedy = "Return one value for each argument of forward, in their order, and None for those without a gradient."
     return FunctionFinding(

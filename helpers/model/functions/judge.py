@@ -18,7 +18,7 @@ from helpers.model.functions.numbers import Spot, differs, first_spot, sides, sp
 from helpers.model.functions.runs import STEP, Trial, row
 from helpers.model.functions.second import second_lost
 from helpers.model.functions.words import FunctionFinding, Subject, number, slope
-from helpers.model.layout import plural
+from helpers.model.words import counted
 
 MOST_INPUTS, MOST_OUTPUTS, MOST_SECOND = 500, 500, 300  # numbers; beyond them random directions are compared
 SLOW, MOST_SLOW_RUNS = 0.05, 80  # seconds for a run forward and backward; how many such runs are worth the wait
@@ -45,7 +45,7 @@ def judge(subject: Subject, trial: Trial) -> FunctionFinding:
         return finding
     if finding := second_lost(subject, trial, jacobian, whole, extra):
         return finding
-    tensors = plural(extra["elements"], "element")
+    tensors = counted(extra["elements"], "element")
     how = "first and second derivatives agree with the numerical ones"
     if not full or not whole:
         how = (
@@ -53,7 +53,7 @@ def judge(subject: Subject, trial: Trial) -> FunctionFinding:
             if not full
             else "first derivatives agree with the numerical ones, second ones in random directions"
         )
-    which = plural(len(trial.which), "input")
+    which = counted(len(trial.which), "input")
     remark = "" if subject.slow else _probe(subject, trial)
     text = f"{subject.name} passes: {how} ({which}, {tensors}){remark}."
     return FunctionFinding(verdict="passes", text=text, **extra)
@@ -202,7 +202,7 @@ def _special(subject: Subject, trial: Trial, found: list[Spot], extra: dict) -> 
             **about,
         )
     points = sorted({s.j for s in found})
-    where = f" and at {plural(len(points) - 1, 'other element')}" if len(points) > 1 else ""
+    where = f" and at {counted(len(points) - 1, 'other element')}" if len(points) > 1 else ""
     twin = _twin(subject, trial, spot.j, spot.i)
     what = f"slopes {slope(spot.left)} and {slope(spot.right)} on its two sides, numerical {number(spot.numerical)}"
     if spot.kind == "jump":

@@ -15,8 +15,9 @@ from helpers.model.functions.faults import probe_backward
 from helpers.model.functions.judge import judge
 from helpers.model.functions.runs import STEP, Trial, fresh
 from helpers.model.functions.words import FunctionFinding, Subject, known_name, number
-from helpers.model.layout import Layout, plural
+from helpers.model.layout import Layout
 from helpers.model.watch import first_line
+from helpers.model.words import counted
 
 _LOW = (torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex32)
 
@@ -54,7 +55,7 @@ def precise(subject: Subject, trial: Trial) -> FunctionFinding:
         zero = [d for d, (n, s) in enumerate(zip(layout.shape, layout.stride, strict=True)) if n > 1 and s == 0]
         why = f" (dimension {zero[0]} has stride 0)" if zero else ""
         before = (
-            f"the {plural(layout.numel, 'element')} of `{name}` lie in {plural(layout.reached, 'slot')}{why}, so a "
+            f"the {counted(layout.numel, 'element')} of `{name}` lie in {counted(layout.reached, 'slot')}{why}, so a "
             f"nudge of one element moves others too{'; ' + before if before else ''}"
         )
         remedy = f"Give gradcheck a copy, `{name}.clone(memory_format=torch.contiguous_format)`."
@@ -66,11 +67,11 @@ def precise(subject: Subject, trial: Trial) -> FunctionFinding:
     except Exception as error:  # a weight in float32, for example
         if not low:
             raise
-        text = f"{_capital(before)}; {subject.name} does not run in float64 ({first_line(error)}), so it is not judged."
+        text = f"{before}; {subject.name} does not run in float64 ({first_line(error)}), so it is not judged."
         return FunctionFinding(verdict=verdict, text=text, remedy=remedy, argument=name, complete=False)
     still = next((t.dtype for t in double.outputs()[1] if t.dtype in _LOW), None)
     if still is not None:
-        text = f"{_capital(before)}; {subject.name} gives {known_name(still)} for float64 too: it is not judged."
+        text = f"{before}; {subject.name} gives {known_name(still)} for float64 too: it is not judged."
         return FunctionFinding(
             verdict=verdict, text=text, remedy="Compute in the dtype of the input.", argument=name, complete=False
         )
@@ -78,7 +79,7 @@ def precise(subject: Subject, trial: Trial) -> FunctionFinding:
     passed = found.verdict == "passes"
     said = found.text.partition(" passes: ")[2] if passed else found.text
     said = f"{said[0].lower()}{said[1:]}" if said.startswith(("The ", "At ")) else said
-    text = f"{_capital(before)}; {how} {said}"
+    text = f"{before}; {how} {said}"
     fields = {**vars(found), "text": text}
     if passed:
         fields |= {"verdict": verdict, "remedy": remedy, "argument": name}
@@ -128,7 +129,3 @@ def _inside_low(subject: Subject, trial: Trial, found: FunctionFinding) -> Funct
     )
     remedy = "Compute in the dtype of the input while you check."
     return FunctionFinding(**{**vars(found), "verdict": "float32", "text": text, "remedy": remedy})
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]

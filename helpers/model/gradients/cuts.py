@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from helpers.model.runs.record import ALIAS, EXITS, Event, Record
+from helpers.model.runs.record import ALIAS, EXITS, Event, Record, Seen
 
 _EXIT_NAMES = {
     "item": ".item()",
@@ -197,71 +197,67 @@ def _gradient_cut(event: Event) -> Cut:
 
 
 def _cut(record: Record, event: Event, number: int, later: list[Event]) -> Cut:
-    line = event.call.place.line if event.call.place else None
-    seen = record.tensors[number]
+    if event.name == "grad" and not event.inference:
+        return _gradient_cut(event)
+    cause, text, remedy = _cause(record.tensors[number], event, later)
+    return Cut(cause, text, remedy, event.call.place.line if event.call.place else None)
+
+
+def _cause(seen: Seen, event: Event, later: list[Event]) -> tuple[str, str, str]:
+    """Return cause, clause and remedy for a call whose result lost the history."""
     at = event.call.at
     if event.inference:
-        return Cut(
+        return (
             "inference_mode",
             f"the graph ends at {at}, which ran in inference_mode",
             "Compute it outside inference_mode; under no_grad if it needs no gradient itself.",
-            line,
         )
     if event.name == ALIAS:
-        return Cut(
+        return (
             "copy",
             f"the values of {at} went on as a new leaf without their history, as nn.Parameter(t) and Variable(t) make",
             "Use the tensor itself where the gradient must pass; a Parameter is for values that are trained.",
-            line,
         )
     if event.name in ("detach", "detach_", "data"):
-        return Cut(
+        return (
             "detach",
             f"the graph ends at {at}, which gives the same values without their history",
             f"Leave out {'.data' if event.name == 'data' else 'detach()'} where the gradient must pass.",
-            line,
         )
-    if event.name == "grad":
-        return _gradient_cut(event)
     if event.function and seen.dtype.is_floating_point:
-        return Cut(
+        return (
             "custom function",
             f"the graph ends in the custom Function {event.function}, at {at}: apply links results only to tensors "
             "that are arguments themselves, not to those in a list, and no result in a list or marked "
             "non-differentiable, and nothing under no_grad",
             f"Give {event.function}.apply its tensors one by one, return a tensor or a tuple of tensors, and call it "
             "outside no_grad.",
-            line,
         )
     if not event.grad_mode and not event.function:
-        return Cut(
+        return (
             "no_grad",
             f"the graph ends at {at}, which ran under no_grad",
             "Compute it outside no_grad. Inside a checkpoint, use_reentrant=False does that.",
-            line,
         )
     if not (seen.dtype.is_floating_point or seen.dtype.is_complex):
         dtype = str(seen.dtype).removeprefix("torch.")
         back = next((e for e in later if e.name in ("float", "double", "half", "to", "type")), None)
         again = f"; the later {back.call.shown} changes the dtype and brings no graph back" if back else ""
-        return Cut(
+        return (
             "integer",
             f"the graph ends at {at}: the input of {event.call.shown} required grad, its {dtype} result cannot{again}",
             "Compute the loss from values that change smoothly, such as softmax, and keep this call for metrics.",
-            line,
         )
     if event.name in ("tensor", "as_tensor", "new_tensor"):
-        return Cut(
+        return (
             "copy",
             f"the graph ends at {at}, which copies the values and not their history",
             "Use the tensor itself, torch.stack for a list of tensors, or clone() for a copy with history.",
-            line,
         )
     if event.name == "requires_grad_":
-        return Cut("requires_grad", f"the graph ends at {at}", "Leave requires_grad on.", line)
-    return Cut(
+        return "requires_grad", f"the graph ends at {at}", "Leave requires_grad on."
+    return (
         "no derivative",
         f"the graph ends at {at}: its input required grad, and its result does not",
         "Replace this call by one with a derivative.",
-        line,
     )

@@ -25,11 +25,12 @@ from helpers.model.gradients.cuts import Cut, find_cut, find_cut_between
 from helpers.model.gradients.leaves import not_leaf, not_required
 from helpers.model.gradients.parameters import explain_module, explain_optimizer
 from helpers.model.gradients.programs import explain_program
-from helpers.model.gradients.reasons import Reason, listed
+from helpers.model.gradients.reasons import Reason
 from helpers.model.gradients.values import explain_values
 from helpers.model.runs.run import Run
 from helpers.model.source import caller_arguments
 from helpers.model.watch import name_of, raised_finding, require_callable, run_reader
+from helpers.model.words import quoted
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -235,7 +236,7 @@ def _made_anew(t: torch.Tensor, name: str, graph: Graph, live: Live) -> Reason |
     return Reason(
         "another result",
         f"{name} is a result (grad_fn is {type(t.grad_fn).__name__}) that this loss was not computed from, but it does "
-        f"reach {listed(names) if names else 'a leaf'} behind it: the same computation was done twice, as each "
+        f"reach {quoted(names) if names else 'a leaf'} behind it: the same computation was done twice, as each "
         "time the weight of a parametrized module is read",
         "Ask for the gradient of the leaf, or keep the very tensor that the forward used.",
     )

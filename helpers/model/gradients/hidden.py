@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from helpers.model.gradients.reasons import Reason, counted
+from helpers.model.gradients.reasons import Reason
+from helpers.model.words import counted
 
 PLAIN_TENSOR = "plain tensor"  # the cause of an attribute that requires grad and is no Parameter
 _DEEPEST = 4  # lists in lists

@@ -15,8 +15,9 @@ from helpers.model.autograd.names import parameters_of
 from helpers.model.autograd.reading import Live
 from helpers.model.gradients.cuts import Cut
 from helpers.model.gradients.hidden import hidden_in
-from helpers.model.gradients.reasons import Reason, all_of, counted, listed
+from helpers.model.gradients.reasons import Reason, all_of
 from helpers.model.gradients.totals import explain_gradients
+from helpers.model.words import counted, quoted
 
 MOST_ASKED = 50  # parameters for which the line of a cut is looked for
 
@@ -72,22 +73,22 @@ def not_reached(
     Without `cuts`, as of `explain_module`, the two can't be told apart: a cut leaves no trace.
     """
     if made := [path for path, p in missing.items() if p.is_inference()]:
-        text = f"{listed(made)}{of} {'was' if len(made) == 1 else 'were'} made in inference_mode"
+        text = f"{quoted(made)}{of} {'was' if len(made) == 1 else 'were'} made in inference_mode"
         text += ", and such a tensor can never take part in a graph"
         return Reason("inference tensor", text, "Make the module outside inference_mode.")
     count = (
         f"{len(missing)} of {counted(len(known), 'parameter')}{of} can't be reached from the loss, "
-        f"{listed(list(missing))}"
+        f"{quoted(list(missing))}"
     )
     silent = _silent(missing, known)
     if cuts is None:
         result = "its result was" if len(silent) == 1 else "their results were"
-        which = f": {listed(silent)} took no part in this forward, or {result} cut off, as detach() does"
+        which = f": {quoted(silent)} took no part in this forward, or {result} cut off, as detach() does"
         remedy = "Give the function that computes the loss, explain_grad(module, f): the line of a cut is named."
         return Reason("not used", count + which * bool(silent), remedy)
     found = {path: cut for path, p in list(missing.items())[:MOST_ASKED] if (cut := cuts(p)) is not None}
     unused = [module for module in silent if not any(path.startswith(f"{module}.") for path in found)]
-    why = f"{listed(unused)} took no part in the forward of this loss" if unused else ""
+    why = f"{quoted(unused)} took no part in the forward of this loss" if unused else ""
     if not found:
         remedy = "Use them in the forward, or leave them out of the optimizer."
         return Reason("not used", f"{count}{': ' * bool(why)}{why}", remedy)
@@ -141,8 +142,8 @@ def optimizer_mismatch(
         return None
     some = [path for path in lacking if named[path].grad is not None]
     one = len(some or lacking) == 1
-    state = f"{listed(some)} {'has' if one else 'have'} a gradient" if some else ""
-    state = state or f"{listed(lacking)} {'needs' if one else 'need'} one"
+    state = f"{quoted(some)} {'has' if one else 'have'} a gradient" if some else ""
+    state = state or f"{quoted(lacking)} {'needs' if one else 'need'} one"
     optimizers, hold = ("the optimizer", "it holds") if count == 1 else (f"the {count} optimizers", "they hold")
     text = f"{state} but {'is' if one else 'are'} in no param group of {optimizers}"
     if orphans:

@@ -11,9 +11,10 @@ from helpers.model.gradients.gradrun import GradRun
 from helpers.model.gradients.hidden import PLAIN_TENSOR
 from helpers.model.gradients.kept import growing_sum, of_results
 from helpers.model.gradients.parameters import not_reached, optimizer_mismatch
-from helpers.model.gradients.reasons import Reason, listed
+from helpers.model.gradients.reasons import Reason
 from helpers.model.gradients.steps import not_finite
 from helpers.model.watch import name_of, require_callable, run_reader, with_unjudged
+from helpers.model.words import quoted
 
 _SCALER = ("_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_")  # it steps only where all is finite
 
@@ -68,7 +69,7 @@ def _all_clear(run: GradRun, name: str) -> str:
         text = f"nothing wrong was seen in {name}, a part of whose graph a checkpoint hides"
     it, gets = ("it", "gets a gradient") if len(left) == 1 else ("them", "get gradients")
     if left:
-        text += f"; {listed(left)} {gets} and no optimizer holds {it}: no step changes {it}"
+        text += f"; {quoted(left)} {gets} and no optimizer holds {it}: no step changes {it}"
     return text
 
 
@@ -118,12 +119,12 @@ def _idle(run: GradRun) -> Reason:
     held = f"none of the {len(idle)} parameters" if len(idle) > 1 else "the parameter"
     had = "had" if len(idle) > 1 else "never had"
     text = f"{held} that the optimizer holds {had} a gradient when it made a step, so no step changes anything"
-    text += f" ({listed(names)})" if names else ""
+    text += f" ({quoted(names)})" if names else ""
     others = [path for path in run.got if path in run.named and id(run.named[path]) not in run.steps.held]
     if not others and (cut := next((found for p in idle.values() if (found := run.cut(p))), None)):
         return Reason("no gradient to use", f"{text}; {cut.text}", cut.remedy, cut.line)
     if others:
-        text += f"; {listed(others)} {'gets a gradient' if len(others) == 1 else 'get gradients'}, and no optimizer "
+        text += f"; {quoted(others)} {'gets a gradient' if len(others) == 1 else 'get gradients'}, and no optimizer "
         text += f"holds {'it' if len(others) == 1 else 'them'}"
     remedy = "Give the optimizer the parameters of the model that the loss is computed from."
     return Reason("no gradient to use", text, remedy)

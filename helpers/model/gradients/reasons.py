@@ -19,19 +19,6 @@ def attribute(name: str, of: str) -> str:
     return f"`{name[1:-1]}.{of}`" if name.startswith("`") else f"the {of} of {name}"
 
 
-def listed(parts: list[str], most: int = 4) -> str:
-    """Return names in one phrase, in backquotes: "`a`, `b` and `c`", or "`a`, `b`, `c` and 7 more"."""
-    parts = [f"`{part}`" for part in parts]
-    if len(parts) > most:
-        parts = [*parts[: most - 1], f"{len(parts) - most + 1} more"]
-    return " and ".join(parts) if len(parts) < 3 else ", ".join(parts[:-1]) + " and " + parts[-1]
-
-
-def counted(number: int, what: str) -> str:
-    """Return "1 parameter" or "3 parameters"."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
-
-
 def all_of(number: int) -> str:
     """Return "the only parameter" or "all 3 parameters"."""
     return "the only parameter" if number == 1 else f"all {number:,} parameters"

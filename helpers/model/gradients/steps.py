@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from helpers.model.autograd.values import flat
-from helpers.model.gradients.reasons import Reason, listed
+from helpers.model.gradients.reasons import Reason
 from helpers.model.owners import Walk
+from helpers.model.words import quoted
 
 
 def state_of(grad: torch.Tensor | None) -> str:
@@ -125,7 +126,7 @@ def not_finite(names: list[str], count: int, when: str, line: int | None = None)
         "not finite",
         f"{which} {'holds' if len(names) == 1 else 'hold'} nan or inf {when}: "
         f"{'that' if len(names) == 1 else 'those'} of "
-        f"{listed(names)}",
+        f"{quoted(names)}",
         "Ask explain_grad(t, loss) with one of these and the loss before its backward: it names the operator.",
         line,
     )
@@ -136,7 +137,7 @@ def _of_added(names: list[str], at: str, line: int | None) -> Reason:
     whose = "the gradient" if len(names) == 1 else "the gradients"
     return Reason(
         "accumulated",
-        f"{whose} of {listed(names)} {have} used by a step, nothing cleared {it}, and the next backward, {at}, added "
+        f"{whose} of {quoted(names)} {have} used by a step, nothing cleared {it}, and the next backward, {at}, added "
         f"to {it}: the next step uses old gradients once more",
         "Call optimizer.zero_grad() before each backward.",
         line,
