@@ -63,6 +63,14 @@ def test_a_name_that_changed_its_meaning_is_reported(monkeypatch):
     }
 
 
+def test_no_saved_tensor_is_read_where_a_release_hides_its_hooks(monkeypatch):
+    hidden = type("SavedTensor", (), {"data": None})
+    adapter.autograd._require_hooks_in_sight.cache_clear()
+    monkeypatch.setattr(torch._C._autograd, "SavedTensor", hidden)
+    with pytest.raises(HelperError, match=r"lacks torch\._C\._autograd\.SavedTensor\.unpack_hook"):
+        list(adapter.saved_tensors(torch.ones(1, requires_grad=True).exp().grad_fn))
+
+
 def test_release_is_two_numbers():
     assert adapter.release() == ".".join(torch.__version__.split(".")[:2])
 

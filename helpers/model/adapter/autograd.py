@@ -57,6 +57,7 @@ def output_metadata(node: Any) -> list[tuple[tuple[int, ...], torch.dtype]]:
 
 def saved_tensors(node: Any) -> Iterator[Saved]:
     """Give each tensor that a node saved. A slot that was never filled is left out."""
+    _require_hooks_in_sight()
     if isinstance(node, torch.autograd.function.BackwardCFunction):
         try:
             raws = take(node, "_raw_saved_tensors")
@@ -79,6 +80,12 @@ def saved_tensors(node: Any) -> Iterator[Saved]:
                     yield saved
         elif saved := _saved(name, raw, partial(getattr, node, attribute)):
             yield saved
+
+
+@cache
+def _require_hooks_in_sight() -> None:
+    """Raise HelperError where a release does not tell whether a hook holds a tensor: then none may be unpacked."""
+    take(torch, "_C", "_autograd", "SavedTensor", "unpack_hook")
 
 
 def _saved(name: str, raw: Any, unpack: Any) -> Saved | None:
