@@ -14,7 +14,7 @@ from helpers.course.quiz import check
 from helpers.course.story import GaussianNLL, gaussian_nll
 
 NOTEBOOK = nbformat.read("notebooks/02_autograd.ipynb", as_version=4)
-TINY = next(cell.source for cell in NOTEBOOK.cells if cell.id == "tiny-class")
+TINY = "\n".join(cell.source for cell in NOTEBOOK.cells if cell.id in ("tiny-class", "tiny-sort", "tiny-backward"))
 
 
 def verdict(exercise: str, source: str, name: str = "answer"):
