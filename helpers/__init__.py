@@ -11,13 +11,16 @@ from helpers.course.environment import report_environment
 from helpers.course.quiz import check, predict, show_progress
 from helpers.course.session import begin, on_cuda
 from helpers.draw.charts import draw_cost, draw_lines
+from helpers.draw.dispatch import draw_dispatch
 from helpers.draw.graph import draw_graph
 from helpers.draw.map import draw_map
 from helpers.draw.storage import draw_layout, draw_storage
 from helpers.explore.backward import explore_backward
+from helpers.explore.dispatch import explore_dispatch
 from helpers.explore.layout import explore_layout
 from helpers.model.autograd.graph import Graph
 from helpers.model.copies import find_copies
+from helpers.model.dispatch.trace import trace_dispatch
 from helpers.model.errors.explain import explain_error
 from helpers.model.functions.check import check_function
 from helpers.model.gradients.explain import explain_grad
@@ -34,6 +37,7 @@ __all__ = [
     "check",
     "check_function",
     "draw_cost",
+    "draw_dispatch",
     "draw_graph",
     "draw_layout",
     "draw_lines",
@@ -46,6 +50,7 @@ __all__ = [
     "explain_storage",
     "explain_view",
     "explore_backward",
+    "explore_dispatch",
     "explore_layout",
     "find_copies",
     "find_lost_writes",
@@ -54,4 +59,5 @@ __all__ = [
     "predict",
     "report_environment",
     "show_progress",
+    "trace_dispatch",
 ]

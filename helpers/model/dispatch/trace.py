@@ -6,8 +6,9 @@ were passed over, which one won, and what its kernel called in turn. No tensor i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -152,6 +153,12 @@ class DispatchTrace:
             yield depth, call
             waiting.extend((depth + 1, inner) for inner in reversed(call.calls))
 
+    @staticmethod
+    def keys_that_ran(calls: Iterable[Dispatch]) -> tuple[str, ...]:
+        """Return the keys whose kernels ran in these calls, in the dispatcher's order."""
+        ran = {step.key for call in calls for step in call.steps}
+        return tuple(key for key in key_order() if key in ran)
+
 
 def trace_dispatch(fn: Callable, *args: Any) -> DispatchTrace:
     """Run `fn(*args)` once and return every dispatch that it caused, as a `DispatchTrace`.
@@ -174,6 +181,12 @@ def trace_dispatch(fn: Callable, *args: Any) -> DispatchTrace:
     return DispatchTrace(name_of(fn), tuple(recorder.done), error)
 
 
+@cache
+def key_order() -> tuple[str, ...]:
+    """Return every key, the highest priority first; last stands the key of a call without any tensor."""
+    return (*all_keys(), "Undefined")
+
+
 @dataclass
 class _Open:
     """A dispatch whose kernel is running."""
@@ -188,7 +201,7 @@ class _Recorder:
     def __init__(self) -> None:
         self.done: list[Dispatch] = []
         self.open: list[_Open] = []
-        self.order = {key: place for place, key in enumerate((*all_keys(), "Undefined"))}  # the key of no tensor at all
+        self.order = {key: place for place, key in enumerate(key_order())}
 
     def visit(self, seen: Seen, go: Callable[[], Any]) -> Any:
         before = self.open[-1] if self.open else None
