@@ -87,6 +87,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "add": lambda: X + Y,
     "add a number": lambda: X + 1,
     "chained arithmetic": lambda: (X * 2 - Y) / (Y.abs() + 1) ** 2,
+    "powers of a number": lambda: (2.0**X, 2 ** torch.arange(3)),
     "comparison": lambda: (X > 0) & ~(Y < 0.5),
     "matmul": lambda: X @ W.T,
     "batched matmul": lambda: HEADS @ HEADS.transpose(-1, -2),

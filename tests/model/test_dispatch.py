@@ -77,6 +77,15 @@ def test_results_are_the_same_bits_as_without_a_trace(program):
             assert torch.equal(dense(before).nan_to_num(), dense(after).nan_to_num())
 
 
+def test_a_number_that_an_operator_wants_as_a_tensor_stays_exact():
+    for exponent in (torch.tensor(3, dtype=torch.float16), torch.tensor([2, 3]), torch.tensor(2.5)):
+        results = []
+        assert trace_dispatch(lambda e=exponent, r=results: r.extend((0.1**e, 3**e))).error == ""
+        assert results[0].dtype == (0.1**exponent).dtype
+        assert torch.equal(results[0], 0.1**exponent)
+        assert torch.equal(results[1], 3**exponent)
+
+
 def dense(t: torch.Tensor) -> torch.Tensor:
     if t.is_nested:
         return torch.cat([part.flatten() for part in t.unbind()])

@@ -1,4 +1,4 @@
-"""The dispatcher: key sets, the kernel table of an operator, and every dispatch of a running call.
+"""The dispatcher at rest: key sets, operators, and the kernel table of an operator.
 
 Key sets are given as names, in the dispatcher's order: the highest priority first.
 """
@@ -6,9 +6,6 @@ Key sets are given as names, in the dispatcher's order: the highest priority fir
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,7 +13,7 @@ import torch
 
 from helpers.model.adapter.machinery import proves, take
 
-_OWN = "PythonDispatcher"  # the key by which the dispatches are watched: not the reader's
+OWN = "PythonDispatcher"  # the key by which the dispatches are watched: not the reader's
 _LINE = re.compile(r"(\w+): (fallthrough )?(?:registered (?:at|by) )?(.*?)(?: \[([\w ]+)\])?$")
 # How the table names a kernel that came from an alias key -> the alias keys that may hold it.
 _ALIASES = {
@@ -43,19 +40,6 @@ class Kernel(NamedTuple):
     alias: str = ""
 
 
-class Seen(NamedTuple):
-    """One dispatch while it happens: an operator with overload, the winning key, and the live arguments."""
-
-    operator: Any
-    key: str
-    args: tuple
-    kwargs: dict[str, Any]
-
-    @property
-    def name(self) -> str:
-        return operator_full_name(self.operator)
-
-
 def key_names(keys: Any) -> tuple[str, ...]:
     """Return the names of a `DispatchKeySet`, the highest priority first."""
     inside = re.search(r"\((.*)\)", repr(keys))
@@ -77,7 +61,7 @@ def thread_keys() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _included() -> Any:
-    return take(torch, "_C", "_dispatch_tls_local_include_set")().remove(_key(_OWN))
+    return take(torch, "_C", "_dispatch_tls_local_include_set")().remove(key_of(OWN))
 
 
 def _excluded() -> Any:
@@ -89,7 +73,7 @@ def merged_keys(tensors: list[torch.Tensor]) -> tuple[str, ...]:
     keys = _included()
     for t in tensors:
         keys = keys | _tensor_key_set(t)
-    return key_names((keys - _excluded()).remove(_key(_OWN)))
+    return key_names((keys - _excluded()).remove(key_of(OWN)))
 
 
 def all_keys() -> tuple[str, ...]:
@@ -97,7 +81,8 @@ def all_keys() -> tuple[str, ...]:
     return key_names(take(torch, "_C", "_dispatch_keyset_full")())
 
 
-def _key(name: str) -> Any:
+def key_of(name: str) -> Any:
+    """Return the `DispatchKey` with a name."""
     return take(torch, "_C", "DispatchKey", name)
 
 
@@ -137,7 +122,7 @@ def _parsed(name: str, table: str) -> dict[str, Kernel]:
     for line in table.splitlines():
         if match := _LINE.match(line):
             key, fallthrough, where, kind = match.groups()
-            alias = next((a for a in _ALIASES.get(kind, ()) if _has_kernel(name, a)), "")
+            alias = next((a for a in _ALIASES.get(kind, ()) if has_kernel(name, a)), "")
             found[key] = Kernel(kind or "kernel", where, bool(fallthrough), alias)
     return found
 
@@ -152,91 +137,9 @@ def registrations(name: str) -> dict[str, str]:
     return found
 
 
-def _has_kernel(name: str, key: str) -> bool:
-    return take(torch, "_C", "_dispatch_has_kernel_for_dispatch_key")(name, _key(key))
-
-
-Visitor = Callable[[Seen, Callable[[], Any]], Any]
-_visitors = threading.local()  # .all: the visitors of this thread, the innermost last
-_patching = threading.Lock()
-_patches = 0  # how many `watch_dispatches` are open in all threads
-_original: Any = None
-
-
-@contextmanager
-def watch_dispatches(visit: Visitor) -> Iterator[None]:
-    """Within the context, every dispatch and redispatch of this thread passes through `visit(seen, go)`.
-
-    `visit` must call `go()` once and return what it returns. The operator runs the kernel that it would run unwatched.
-    Contexts may be nested; nothing stays patched after the last. Calls that C++ code makes without the dispatcher are
-    not seen, nor is the step that follows BackendSelect in a factory function.
-    """
-    turn_on = take(torch, "_C", "_EnablePythonDispatcher")
-    stack = _visitors.__dict__.setdefault("all", [])
-    _patch(+1)
-    stack.append(visit)
-    try:
-        if len(stack) > 1:  # it is on already, as far as the reader's code left it on
-            yield
-        else:
-            with turn_on():
-                yield
-    finally:
-        stack.remove(visit)
-        _patch(-1)
-
-
-def _patch(change: int) -> None:
-    """Count the open contexts; put the watching method in place for the first, and take it away after the last."""
-    global _patches, _original
-    overload = take(torch, "_ops", "OpOverload")
-    with _patching:
-        if _patches == 0:
-            _original = take(overload, "_get_dispatch")
-            _clear_caches()  # what torch remembers it does not ask for again
-            overload._get_dispatch = _watched
-        _patches += change
-        if _patches == 0:
-            overload._get_dispatch = _original
-            _clear_caches()  # other threads may have filled some
-
-
-def _clear_caches() -> None:
-    for operator in list(take(torch, "_ops", "get_cached_ops")()):
-        take(operator, "_dispatch_cache").clear()
-
-
-def _watched(operator: Any, key: Any) -> Any:
-    """Stand in for `OpOverload._get_dispatch`: return what is to be called for a key, and let nothing be cached."""
-    visitors = _visitors.__dict__.get("all")
-    if not visitors:  # another thread, which uses the Python dispatcher for something else
-        return _original(operator, key)
-
-    def handler(*args: Any, **kwargs: Any) -> Any:
-        seen = Seen(operator, take(torch, "_C", "_dispatch_key_name")(key), args, kwargs)
-        go: Callable[[], Any] = lambda: _run_kernel(seen)  # noqa: E731 (the first of a chain of calls)
-        for visit in visitors:
-            go = _wrapped(visit, seen, go)
-        return go()
-
-    return handler
-
-
-def _wrapped(visit: Visitor, seen: Seen, go: Callable[[], Any]) -> Callable[[], Any]:
-    return lambda: visit(seen, go)
-
-
-def _run_kernel(seen: Seen) -> Any:
-    """Run the kernel of the key, as C++ would; where there is none, the operator itself, for torch's own error."""
-    name = seen.name
-    kernel = kernel_table(name).get(seen.key)
-    if kernel is None:
-        with take(torch, "_C", "_DisablePythonDispatcher")():
-            return seen.operator(*seen.args, **seen.kwargs)
-    # An alias must be resolved first: `_op_dk` with a key whose slot holds an alias kernel ends the process.
-    own = _has_kernel(name, seen.key)
-    key = _key(kernel.alias if kernel.alias and not own else seen.key)
-    return take(seen.operator, "_op_dk")(key, *seen.args, **seen.kwargs)
+def has_kernel(name: str, at: str) -> bool:
+    """Say whether a kernel of an operator was registered for this very key, or alias key."""
+    return take(torch, "_C", "_dispatch_has_kernel_for_dispatch_key")(name, key_of(at))
 
 
 # The proofs
@@ -302,19 +205,3 @@ def _kernel_table_works() -> bool:
 def _registrations_works() -> bool:
     found = registrations("aten::add.Tensor")
     return "RegisterCPU" in found["CPU"] and "Autograd" in found and "CUDA" not in registrations("aten::linear")
-
-
-@proves(watch_dispatches)
-def _watch_dispatches_works() -> bool:
-    seen: list[tuple[str, str]] = []
-
-    def visit(dispatch: Seen, go: Callable[[], Any]) -> Any:
-        seen.append((dispatch.name, dispatch.key))
-        return go()
-
-    x = torch.ones(2)
-    before = torch._ops.OpOverload._get_dispatch
-    with watch_dispatches(visit):
-        y = x + x
-    same = torch.equal(y, torch.full((2,), 2.0)) and torch._ops.OpOverload._get_dispatch is before
-    return same and seen == [("aten::add.Tensor", "AutogradCPU"), ("aten::add.Tensor", "CPU")]
