@@ -20,6 +20,7 @@ from helpers.explore.dispatch import explore_dispatch
 from helpers.explore.layout import explore_layout
 from helpers.model.autograd.graph import Graph
 from helpers.model.copies import find_copies
+from helpers.model.dispatch.explain import explain_dispatch
 from helpers.model.dispatch.trace import trace_dispatch
 from helpers.model.errors.explain import explain_error
 from helpers.model.functions.check import check_function
@@ -44,6 +45,7 @@ __all__ = [
     "draw_map",
     "draw_storage",
     "drill",
+    "explain_dispatch",
     "explain_error",
     "explain_grad",
     "explain_overlap",

@@ -38,6 +38,13 @@ from helpers.model.adapter.dispatch import (
     watch_dispatches,
 )
 from helpers.model.adapter.machinery import SELF_TESTS, broken, proves, release, take
+from helpers.model.adapter.registering import (
+    at_end_of_backward,
+    device_of_private_key,
+    kernels_without_operator,
+    passes_nothing,
+    unwatched,
+)
 from helpers.model.adapter.storages import (
     base_of,
     is_view,
@@ -65,14 +72,17 @@ __all__ = [
     "Saved",
     "Seen",
     "all_keys",
+    "at_end_of_backward",
     "base_of",
     "broken",
+    "device_of_private_key",
     "dispatch_mode",
     "event_tensors",
     "find_operator",
     "forward_class",
     "is_view",
     "kernel_table",
+    "kernels_without_operator",
     "key_names",
     "leaf_variable",
     "merged_keys",
@@ -83,6 +93,7 @@ __all__ = [
     "operator_names",
     "operator_schema",
     "output_metadata",
+    "passes_nothing",
     "plain_access",
     "profiled_events",
     "profiler_running",
@@ -100,6 +111,7 @@ __all__ = [
     "tensor_hooks",
     "tensor_keys",
     "thread_keys",
+    "unwatched",
     "unwrapped",
     "version_of",
     "watch_dispatches",

@@ -17,11 +17,14 @@ from typing import Any
 import torch
 
 import helpers.model.errors.backward
+import helpers.model.errors.dispatch
 import helpers.model.errors.freed
 import helpers.model.errors.functions
 import helpers.model.errors.python
+import helpers.model.errors.registration
 import helpers.model.errors.rules
-import helpers.model.errors.storage  # noqa: F401  # these six fill the table
+import helpers.model.errors.schemas
+import helpers.model.errors.storage  # noqa: F401  # these fill the table
 from helpers.model.errors.failure import EXPLAINERS, Answer, Explainer, Failure
 from helpers.model.finding import Finding
 from helpers.model.runs.run import Run

@@ -22,6 +22,7 @@ from helpers.model.autograd.nodes import STALE, is_stale_view
 from helpers.model.autograd.reading import Live, read_graph, without_graph
 from helpers.model.finding import Finding, HelperError, in_short
 from helpers.model.gradients.cuts import Cut, find_cut, find_cut_between
+from helpers.model.gradients.fallback import dropped_on_way
 from helpers.model.gradients.leaves import not_leaf, not_required
 from helpers.model.gradients.parameters import explain_module, explain_optimizer
 from helpers.model.gradients.programs import explain_program
@@ -126,7 +127,10 @@ def _in_graph(t: Any, name: str, loss: Any, optimizer: Any, run: Run | None, gra
         return not_leaf(t, name)
     if optimizer is not None and (reason := explain_optimizer(t, name, optimizer)):
         return reason
-    return explain_values(t, name, loss, graph, live, _node_of(t, graph, live))
+    target, record = _node_of(t, graph, live), run.record if run is not None else None
+    if reason := dropped_on_way(name, graph, live, target, record):
+        return reason
+    return explain_values(t, name, loss, graph, live, target)
 
 
 def _cuts_to(loss: torch.Tensor, run: Run | None) -> Callable[[torch.Tensor], Cut | None] | None:

@@ -18,6 +18,7 @@ from helpers.model.autograd.reading import read_graph
 from helpers.model.finding import HelperError
 from helpers.model.gradients import totals, values
 from helpers.model.gradients.cuts import Cut, find_cut, find_cut_between
+from helpers.model.gradients.fallback import dropped_in_graph
 from helpers.model.gradients.hidden import hidden_in, leaves_in_attributes
 from helpers.model.gradients.kept import kept_results
 from helpers.model.gradients.leaves import reason_for_none
@@ -204,6 +205,8 @@ class GradRun(Run):
                     self.filled[name] = None
         self.named.update(parameters)
         self._look_at_lists()
+        if reason := dropped_in_graph(graph, live, self.record):
+            self.reasons.append((2, reason))
         for text in self._unchecked(graph, live.nodes):
             self._add(2, "unchecked save", text, "Use ctx.save_for_backward: it raises where this is silent.", None)
         for event, text in unnoticed_writes(self.record, graph, live):

@@ -1,0 +1,126 @@
+"""The explainers of `explain_error` for registration: namespaces, operators, kernels and fallbacks given twice."""
+
+from __future__ import annotations
+
+import re
+from os.path import basename
+
+from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
+from helpers.model.source import is_library
+
+
+def _registered_at(place: str) -> str:
+    """Say where a registration stood, from "…/file.py:29"; "" for code that is not the reader's."""
+    file, _, line = place.rpartition(":")
+    if not file.endswith(".py") or is_library(file):
+        return "elsewhere"
+    return f"line {line} of a cell" if "ipykernel" in file else f"line {line} of {basename(file)}"
+
+
+@explains(
+    r"Only a single TORCH_LIBRARY can be used to register the namespace (\w+);.*?"
+    r"Previous registration of TORCH_LIBRARY was registered at (\S+?); latest registration was registered at (\S+)"
+)
+def _namespace_twice(match: re.Match, failure: Failure) -> Answer:
+    """A second Library of kind "DEF" for one namespace."""
+    space, first, second = match.groups()
+    where = _registered_at(first)
+    twice = "; the same line ran again, as when a cell is run twice" if first == second else ""
+    return (
+        f'the namespace {space} already has a library of kind "DEF", registered at {where}, and a namespace may have '
+        f"only one in a process{twice}",
+        "In a cell that you run again, use torch.library.custom_op, which may be repeated, or keep the Library object "
+        'and call lib._destroy() before you make it anew. In a second place, use kind "FRAGMENT".',
+    )
+
+
+@explains(
+    r"Tried to register an operator \(([\w:.]+)\(.*?with the same name and overload name multiple times.*?"
+    r"Duplicate registration: registered at (\S+?)\. Original registration: registered at (\S+)"
+)
+def _operator_twice(match: re.Match, failure: Failure) -> Answer:
+    """A second definition of one operator."""
+    operator, second, first = match.groups()
+    where = _registered_at(first)
+    twice = "; the same line ran again, as when a cell is run twice" if first == second else ""
+    return (
+        f"{operator} is defined already, at {where}, and an operator is defined once{twice}",
+        "Call lib._destroy() on the Library that defined it before you define it anew, use torch.library.custom_op, "
+        "which may be repeated, or give another overload: f.other(…).",
+    )
+
+
+explains_plainly(
+    r"already a kernel registered from python overriding (\S+)'s behavior for (\S*) dispatch key and (\w+) namespace",
+    "{call}: {2}::{0} has a kernel for {1} from Python already",
+    "Call lib._destroy() on the Library that registered it first, or pass allow_override=True to replace it.",
+)
+
+
+@explains(
+    r"Tried to register multiple backend fallbacks for the same dispatch key (\w+); previous registration registered "
+    r"at (\S+),"
+)
+def _fallback_twice(match: re.Match, failure: Failure) -> Answer:
+    """A second fallback for one key."""
+    key, first = match.groups()
+    where = _registered_at(first)
+    by = f"registered at {where}" if where != "elsewhere" else "registered by torch itself or another library"
+    return (
+        f"{failure.call.at}: the key {key} has a fallback already, {by}, and each key may have one",
+        "Keep the Library object of the first one and call lib._destroy() on it before you register another.",
+    )
+
+
+explains_plainly(
+    r"Fallback can only be registered using library fragment on the global namespace \"_\" but it is (\w+)",
+    "{call} would register a fallback in the namespace {0}, and a fallback serves the operators of all namespaces",
+    'Make the library for it as torch.library.Library("_", "IMPL").',
+)
+explains_plainly(
+    r"register_privateuse1_backend\(\) has already been set! Current backend: (\w+)",
+    "{call}: the key PrivateUse1 belongs to the device `{0}` already, and it is named once in a process",
+    "Use that name, or restart the kernel.",
+)
+explains_plainly(
+    r"The custom device module of .*? has already been registered with is_(\w+)",
+    "{call}: the device `{0}` is set up already, and that is done once in a process",
+    "Leave the call out, or restart the kernel.",
+)
+explains_plainly(
+    r"No module named 'torch\.privateuseone'",
+    "{call} names the device of the key PrivateUse1, and no backend is set up for it in this process",
+    "Set one up first: torch.utils.rename_privateuse1_backend and a module by torch._register_device_module, or in "
+    "Python alone torch.utils.backend_registration._setup_privateuseone_for_python_backend().",
+)
+explains_plainly(
+    r"Unsupported kind: (\w*)",
+    '{call} names the kind {0}, and a Library has the kind "DEF", "FRAGMENT" or "IMPL"',
+    'Use "DEF" to define operators of a new namespace, "FRAGMENT" to add some, "IMPL" to add kernels only.',
+)
+explains_plainly(
+    r"(\w+) is a reserved namespace\. Please try creating a library with another name",
+    "{call}: the namespace {0} belongs to torch",
+    "Choose a name of your own.",
+)
+explains_plainly(
+    r"Library object has been destroyed",
+    "{call} uses a Library after its _destroy(), with which its registrations ended",
+    "Make a new Library.",
+)
+
+
+@explains(r"could not parse dispatch key: (\w+)")
+def _no_key(match: re.Match, failure: Failure) -> Answer:
+    """A dispatch key that does not exist, such as a device in small letters."""
+    name = match[1]
+    known = {key.lower(): key for key in _KEYS}
+    right = known.get(name.lower())
+    return (
+        f"{failure.call.at}: {name} is no dispatch key",
+        f'Write "{right}".' if right else f"Keys are {', '.join(_KEYS[:5])} and others; a device is no key.",
+    )
+
+
+_KEYS = ("CPU", "CUDA", "Meta", "Autograd", "CompositeExplicitAutograd", "CompositeImplicitAutograd", "PrivateUse1",
+         "AutogradCPU", "AutogradCUDA", "SparseCPU", "QuantizedCPU", "MPS", "XPU", "XLA")  # fmt: skip

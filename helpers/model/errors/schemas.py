@@ -1,0 +1,240 @@
+"""The explainers of `explain_error` for schemas: strings that can't be read, annotations, calls that do not fit."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+
+import torch
+
+from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
+
+# Schema strings
+
+
+@explains(
+    r"unknown type specifier.*?:\n(?P<line>[^\n]*)\n(?P<mark> *~+) <--- HERE|"
+    r"Use `float` instead of `double`.*?:\n(?P<line2>[^\n]*)\n"
+)
+def _unknown_type(match: re.Match, failure: Failure) -> Answer:
+    """A type in a schema that the schema language does not have."""
+    line, mark = match["line"] or match["line2"], match["mark"]
+    word = _word(line, mark.index("~")) if mark else "double"
+    if right := _TYPES.get(word) or next(iter(get_close_matches(word, _RIGHT, 1, 0.7)), ""):
+        remedy = f"Write {right} in place of {word}."
+    elif re.search(rf"{re.escape(word)}(: |\)|,)", line):
+        remedy = "In a schema the type stands before the name: f(Tensor x, int n) -> Tensor."
+    else:
+        remedy = (
+            "Types of a schema are Tensor, int, float, bool, str and Scalar, with [] for a list and ? for optional."
+        )
+    return f"{failure.call.at}: the schema `{line.strip()}` names the type {word}, which schemas do not have", remedy
+
+
+_TYPES = {
+    "double": "float", "tensor": "Tensor", "torch.Tensor": "Tensor", "int32": "int", "int64": "int", "float32": "float",
+    "float64": "float", "boolean": "bool", "string": "str", "list[int]": "int[]", "list[float]": "float[]",
+    "list[Tensor]": "Tensor[]", "list": "Tensor[] or int[]", "long": "int",
+}  # fmt: skip
+
+
+_RIGHT = ("Tensor", "int", "float", "bool", "str", "Scalar", "SymInt", "ScalarType", "Device")
+
+
+def _word(line: str, start: int) -> str:
+    """Return the type at a column of a schema."""
+    found = re.match(r"[\w.]+(\[\w*\])?", line[start:])
+    return found[0] if found else line[start:]
+
+
+@explains(r"expected (\S+) but found '(\w+|\S+)' here:\n([^\n]*)(?:\n( *)~+ <--- HERE)?")
+def _schema_syntax(match: re.Match, failure: Failure) -> Answer:
+    """A schema that breaks the grammar."""
+    wanted, _, line, before = match.groups()
+    at = f" at `{line[len(before) :].strip()}`" if before is not None else ""
+    if "->" not in line:
+        why = "it has no -> with what the operator returns"
+    elif wanted == "arrow":
+        why = f"-> was expected{at}"
+    elif not line.strip().startswith(tuple("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")):
+        why = "it has to begin with the name of the operator"
+    elif wanted == ")":
+        why = f"a closing bracket is missing before{at.removeprefix(' at')}"
+    elif "," in line.rpartition("->")[2] and "(" not in line.rpartition("->")[2]:
+        why = "several results stand in brackets: (Tensor, Tensor)"
+    elif wanted == "ident" and line.startswith(("def ", "in ", "is ")):
+        why = "it begins with a word of Python"
+    else:
+        named = {"ident": "a name", "eof": "the end"}.get(wanted, wanted)
+        why = f"{named} was expected{at}"
+    return (
+        f"{failure.call.at}: the schema `{line.strip()}` can't be read: {why}",
+        'A schema reads "name(Tensor x, int n=1) -> Tensor", each argument with its type before its name.',
+    )
+
+
+explains_plainly(
+    r"invalid numeric default value:\n([^\n]*)\n",
+    "{call}: a default value in the schema `{0}` can't be read",
+    "Write defaults as Python does: True, False, None, 1, 1.0.",
+)
+explains_plainly(
+    r"Non-default positional argument follows default argument\. Parameter (\w+) in ([^\n]*)",
+    "{call}: in the schema `{1}` the argument {0} has no default and follows one that has",
+    "Put the arguments with defaults last, or mark those after them as keyword-only with *.",
+)
+explains_plainly(
+    r"Explicitly provided namespace \((\w+)\) in schema string does not match namespace of .*? block \((\w+)\)",
+    "{call} defines an operator of the namespace {0} in a library of the namespace {1}",
+    "Leave the namespace out of the schema, or use a Library of that namespace.",
+)
+explains_plainly(
+    r"expected schema to look like e\.g\. \"\(Tensor x\) -> Tensor\" but got \"(.*?)\"",
+    '{call}: torch.library.define takes a schema without the name, and "{0}" came',
+    'Write torch.library.define("space::name", "(Tensor x) -> Tensor").',
+)
+
+
+# torch.library.custom_op
+
+
+explains_plainly(
+    r"infer_schema\(func\): Parameter (\w+) must have a type annotation",
+    "{call}: the argument `{0}` has no type annotation, and the schema of the operator is read from the annotations",
+    "Annotate every argument, such as x: torch.Tensor, n: int.",
+)
+explains_plainly(
+    r"infer_schema\(func\): No return type annotation was provided",
+    "{call}: the function has no annotation of what it returns, and the schema of the operator is read from it",
+    "Write -> torch.Tensor, or -> None for an operator that only writes into its arguments.",
+)
+explains_plainly(
+    r"infer_schema\(func\): Unsupported type annotation (\S+)\. It is not a type",
+    "{call}: the annotation {0} names nothing that torch can find from here",
+    "Use a type that is imported at the top of the file or in an earlier cell, such as torch.Tensor.",
+)
+
+
+@explains(r"not enough values to unpack \(expected 2, got 1\)")
+def _no_namespace(match: re.Match, failure: Failure) -> Answer | None:
+    """A custom operator whose name has no namespace; the same message may come of any Python."""
+    place = failure.call.place
+    if place is None or "custom_op(" not in place.expression:
+        return None
+    return f"{failure.call.at}: the name of the operator has no namespace", 'Write "space::name".'
+
+
+@explains(r"infer_schema\(func\): (Parameter (\w+)|Return) has unsupported type (<class '[\w.]+'>|[^\n]*?)\. ")
+def _unsupported_type(match: re.Match, failure: Failure) -> Answer:
+    """An annotation that no schema can express."""
+    kind = re.sub(r"<class '(.*)'>", r"\1", match[3])
+    whose = f"the argument `{match[2]}` has the type" if match[2] else "the function returns the type"
+    if match[2] is None:
+        return (
+            f"{failure.call.at}: {whose} {kind}, and an operator returns torch.Tensor, a list or tuple of these, or a "
+            "number",
+            "Return tensors, and annotate them so: -> torch.Tensor or -> tuple[torch.Tensor, torch.Tensor].",
+        )
+    hint = {
+        "list": "Say of what: list[int] or list[torch.Tensor].",
+        "dict": "Give its values as single arguments.",
+        "numpy.ndarray": "Take a torch.Tensor, and call .numpy() inside.",
+    }.get(kind, "Use list[int] in place of a tuple." if kind.startswith("tuple") else "")
+    return (
+        f"{failure.call.at}: {whose} {kind}, which no schema of an operator can express",
+        hint or "Take torch.Tensor, int, float, bool, str, a list of these, torch.dtype or torch.device.",
+    )
+
+
+explains_plainly(
+    r"infer_schema\(func\): We do not support positional-only args, varargs, or varkwargs",
+    "{call}: the function has *args, **kwargs or positional-only arguments, and an operator has a fixed list",
+    "Write each argument out, or take one list, such as xs: list[torch.Tensor].",
+)
+explains_plainly(
+    r"infer_schema\(func\): Parameter (\w+) has an unsupported default value type <class '(\w+)'>",
+    "{call}: the default of `{0}` is a {1}, and defaults in a schema are numbers, strings, True, False or None",
+    "Make the default None, and replace it in the function.",
+)
+explains_plainly(
+    r"infer_schema\(func\): \{(.*?)\} in mutates_args were not found",
+    "{call}: mutates_args names {0}, and the function has no such argument",
+    "Name the arguments that the function writes into, or give mutates_args=() if there is none.",
+)
+explains_plainly(
+    r"infer_schema\(func\): Parameter (\w+) is in mutable_args but only Tensors",
+    "{call}: mutates_args names `{0}`, which is no tensor",
+    "Name tensors only.",
+)
+explains_plainly(
+    r"mutates_args must either be a sequence of the names",
+    "{call}: mutates_args is a string, and a list or tuple of names is wanted",
+    'Write mutates_args=("x",), with the comma, or mutates_args=().',
+)
+explains_plainly(
+    r"custom_op\(\) missing 1 required keyword-only argument: 'mutates_args'",
+    "{call} has no mutates_args, which says what arguments the operator writes into",
+    "Give mutates_args=() if it writes into none of them.",
+)
+explains_plainly(
+    r"Cannot register autograd formula for non-functional operator (\S+?)(?:\.default)? with",
+    "{call}: {0} writes into an argument or returns a view, and register_autograd takes only operators that make new "
+    "tensors",
+    "Make an operator that returns a new tensor, register its derivative, and write the result back in Python.",
+)
+explains_plainly(
+    r"got unexpected type for op: <class '(\w+)'>",
+    "{call} was given a {0}, and the name of an operator is wanted",
+    'Give the name, "space::name", or what torch.library.custom_op returned.',
+)
+
+
+# Calls that do not fit the schema
+
+
+@explains(r"([\w:]+)\(\) expected at most (\d+) argument\(s\) but received (\d+) argument\(s\)\. Declaration: ([^\n]*)")
+def _too_many(match: re.Match, failure: Failure) -> Answer:
+    operator, takes, came, schema = match.groups()
+    keyword = "; those after * are given by name" if "*," in schema else ""
+    return (
+        f"{failure.call.at} gives {came} arguments, and {operator} takes {takes}{keyword}",
+        f"It is {schema.strip()}.",
+    )
+
+
+explains_plainly(
+    r"([\w:]+)\(\) is missing value for argument '(\w+)'\. Declaration: ([^\n]*)",
+    "{call} leaves out the argument {1} of {0}, whose schema is {2}",
+    "Give it a value.",
+)
+explains_plainly(
+    r"Unknown keyword argument '(\w+)' for operator '([\w:]+)'\. Schema: ([^\n]*)",
+    "{call} gives an argument {0}, and {1} has none of this name: its schema is {2}",
+    "Use a name of the schema.",
+)
+
+
+@explains(r"^([\w:]+)\(\) Expected a value of type '(.*?)' for argument '(\w+)' but instead found type '(.*?)'\.\n"
+          r"Position: (\d+).*?Declaration: ([^\n]*)")  # fmt: skip
+def _wrong_type(match: re.Match, failure: Failure) -> Answer:
+    _, wanted, name, came, position, schema = match.groups()
+    value = failure.operand(int(position), "a value")
+    hints = {"ndarray": "Convert it: torch.from_numpy(a).", "float": "Convert it: int(n)."}
+    hint = hints.get(came, "") if (came, wanted) in (("ndarray", "Tensor"), ("float", "int")) else ""
+    if wanted == "Tensor" and came in ("int", "float", "bool"):
+        hint = "Make it a tensor, torch.tensor(n), or give the argument the type Scalar in the schema."
+    return (
+        f"{failure.call.at} gives {value} of type {came} as `{name}`, and the schema wants {wanted}: {schema.strip()}",
+        hint or f"Give a value of type {wanted}.",
+    )
+
+
+@explains(r"Overloaded torch operator invoked from Python failed to match any schema:\n([\w:]+)\(\)")
+def _no_overload_fits(match: re.Match, failure: Failure) -> Answer:
+    overloads = len(re.findall(r"^Declaration: ", str(failure.error), re.MULTILINE))
+    kinds = [f"{'a tensor' if isinstance(value, torch.Tensor) else type(value).__name__}" for value in failure.args]
+    gives = f" ({', '.join(kinds)})" if kinds else ""
+    return (
+        f"{failure.call.at}: none of the {overloads} overloads of {match[1]} takes these types{gives}",
+        "Choose an overload yourself, such as torch.ops.aten.add.Tensor, for a message about that one alone.",
+    )
