@@ -50,10 +50,10 @@ class Finding:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        remedy = f'<br><span style="color:#767676">→</span> {_with_code(self.remedy)}' if self.remedy else ""
+        remedy = f'<br><span style="color:#767676">→</span> {with_code(self.remedy)}' if self.remedy else ""
         return (
             '<div role="note" style="border-left:4px solid #0072b2;padding:2px 0 2px 12px;max-width:56em">'
-            f"{_with_code(self.text)}{remedy}</div>"
+            f"{with_code(self.text)}{remedy}</div>"
         )
 
 
@@ -107,6 +107,6 @@ def kind_of(value: Any, adjective: str = "") -> str:
     return f"{'an' if _VOWEL.match(words) else 'a'} {words}"
 
 
-def _with_code(text: str) -> str:
+def with_code(text: str) -> str:
     """Return the text as HTML, with what stands in backquotes as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
