@@ -21,6 +21,7 @@ from helpers.explore.layout import explore_layout
 from helpers.model.autograd.graph import Graph
 from helpers.model.copies import find_copies
 from helpers.model.dispatch.explain import explain_dispatch
+from helpers.model.dispatch.operators import show_op
 from helpers.model.dispatch.trace import trace_dispatch
 from helpers.model.errors.explain import explain_error
 from helpers.model.functions.check import check_function
@@ -60,6 +61,7 @@ __all__ = [
     "on_cuda",
     "predict",
     "report_environment",
+    "show_op",
     "show_progress",
     "trace_dispatch",
 ]

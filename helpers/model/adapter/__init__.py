@@ -23,7 +23,6 @@ from helpers.model.adapter.autograd import (
 )
 from helpers.model.adapter.dispatch import (
     Kernel,
-    Seen,
     all_keys,
     find_operator,
     kernel_table,
@@ -35,8 +34,9 @@ from helpers.model.adapter.dispatch import (
     registrations,
     tensor_keys,
     thread_keys,
-    watch_dispatches,
 )
+from helpers.model.adapter.dispatches import Seen, watch_dispatches
+from helpers.model.adapter.libraries import custom_op_has_backward, custom_op_name
 from helpers.model.adapter.machinery import SELF_TESTS, broken, proves, release, take
 from helpers.model.adapter.registering import (
     at_end_of_backward,
@@ -75,6 +75,8 @@ __all__ = [
     "at_end_of_backward",
     "base_of",
     "broken",
+    "custom_op_has_backward",
+    "custom_op_name",
     "device_of_private_key",
     "dispatch_mode",
     "event_tensors",
