@@ -205,27 +205,42 @@ def test_what_is_called_a_view_each_time_is_one():
 
 def test_the_formula_is_the_one_that_torchs_generator_takes():
     checked = 0
-    for name, (function, info) in torchgens().items():
-        gradient = shown(name).gradient
-        if info is None:
-            assert gradient.formula == "", name
+    for name, (function, infos) in torchgens().items():
+        entry = shown(name).formula
+        if infos is None:
+            assert entry == "", name
         elif function.func.kind().name != "out":
-            theirs = next(iter(info.values())).derivatives
-            keys = parsed(gradient.formula).keys() - {"name", "result", "dispatch", "output_differentiability"}
-            ours = {argument for key in keys for argument in re.split(", *", key)}
-            ours |= {n for per_key in parsed(gradient.formula).get("dispatch", {}).values() for n in per_key} - {
-                "result"
-            }
-            differentiable = {n for n in ours if parsed(gradient.formula).get(n) != "non_differentiable"}
-            wanted = {argument for derivative in theirs for argument in derivative.var_names}
+            info = infos.get("Default") or next(iter(infos.values()))
+            formulas = packaged.read_formulas(entry)
+            constant = {argument for argument, text in formulas.items() if text == "non_differentiable"}
+            wanted = {argument for derivative in info.derivatives for argument in derivative.var_names}
             if "_foreach_" in name:  # the generator renames arguments after those of the lists
-                assert len(wanted) == len(differentiable), name
-                assert packaged.read_name(gradient.formula).partition(".")[0].strip("_") in name, name
-            else:
-                assert wanted <= ours, name
-                assert wanted >= differentiable & {a.name for a in function.func.arguments.flat_all}, name
+                assert len(wanted) == len(formulas.keys() - constant), name
+                assert packaged.read_name(entry).partition(".")[0].strip("_") in name, name
+            elif "Default" in infos:
+                assert formulas.keys() - constant == wanted, name
+                assert constant == set(info.non_differentiable_arg_names), name
+                assert [bool(yes) for yes in info.output_differentiability or []] == (
+                    packaged.read_differentiability(entry)
+                ), name
             checked += 1
     assert checked > 900
+
+
+def test_an_entry_that_gives_no_gradient_says_so_as_torchs_generator_reads_it():
+    kinds = set()
+    for name, (function, infos) in torchgens().items():
+        text = shown(name).gradient.text
+        if infos is None or "Default" not in infos or function.func.kind().name == "out" or "composition" in text:
+            continue
+        info = infos["Default"]
+        formulas = [d.formula for d in info.derivatives]
+        nothing = not formulas or not any(info.output_differentiability or [True])
+        missing = bool(formulas) and all(f.startswith("not_implemented(") for f in formulas)
+        assert text.startswith("none: ") == (nothing or missing), name
+        assert ("says not_implemented" in text) == (missing and not nothing), name
+        kinds.add((nothing, missing))
+    assert kinds >= {(True, False), (False, True), (False, False)}
 
 
 def test_operators_without_a_formula_are_told_apart_as_in_torchs_generator():
@@ -243,18 +258,34 @@ def test_operators_without_a_formula_are_told_apart_as_in_torchs_generator():
 @pytest.mark.parametrize(
     ("name", "text", "entry"),
     [
-        ("add.Tensor", "the formula of its own entry", "add.Tensor"),
-        ("add_.Tensor", "the formula of add.Tensor, the same operator in another form", "add.Tensor"),
-        ("pow_.Tensor", "the formula of pow.Tensor_Tensor, the same operator in another form", "pow.Tensor_Tensor"),
-        ("select_copy.int", "the formula of select.int, the same operator in another form", "select.int"),
-        ("uniform", "the formula of uniform_, the same operator in another form", "uniform_"),
+        ("add.Tensor", "the formula in its own entry", "add.Tensor"),
+        ("add_.Tensor", "the formula in the entry of add.Tensor (the same operator in another form)", "add.Tensor"),
+        (
+            "pow_.Tensor",
+            "the formula in the entry of pow.Tensor_Tensor (the same operator in another form)",
+            "pow.Tensor_Tensor",
+        ),
+        ("select_copy.int", "the formula in the entry of select.int (the same operator in another form)", "select.int"),
+        ("uniform", "the formula in the entry of uniform_ (the same operator in another form)", "uniform_"),
         (
             "_native_batch_norm_legit_functional",
-            "the formula of _native_batch_norm_legit, the same operator in another form",
+            "the formula in the entry of _native_batch_norm_legit (the same operator in another form)",
             "_native_batch_norm_legit",
         ),
-        ("_foreach_add.List", "the formula of add.Tensor, tensor by tensor", "add.Tensor"),
-        ("_foreach_zero_", "the formula of zero_, tensor by tensor", "zero_"),
+        ("_foreach_add.List", "the formula in the entry of add.Tensor (tensor by tensor)", "add.Tensor"),
+        ("_foreach_zero_", "the formula in the entry of zero_ (tensor by tensor)", "zero_"),
+        (
+            "eq.Tensor",
+            "none: its own entry says that no result is differentiable (output_differentiability)",
+            "eq.Tensor",
+        ),
+        ("isnan", "none: its own entry says that no argument is differentiable", "isnan"),
+        ("geqrf", "none: its own entry says not_implemented, so a backward raises an error", "geqrf"),
+        ("lstm_mps_backward", "none: its own entry has no formula", "lstm_mps_backward"),
+        ("igamma", "the formula in its own entry; not implemented for `self`", "igamma"),
+        ("gather", "the formula in its own entry; not differentiable: `index`", "gather"),
+        ("sort.stable", "the formula in its own entry; not differentiable: result 1", "sort.stable"),
+        ("sum", "the formula in its own entry", "sum"),
         ("add.out", "none: an out= variant refuses inputs that require a gradient", ""),
         ("argmax", "none: torch lists it as not differentiable (DONT_REQUIRE_DERIVATIVE)", ""),
         ("floor_divide", "none: no formula exists, so a backward through it raises an error", ""),
@@ -289,9 +320,13 @@ def test_the_words_on_missing_gradients_are_true_when_run():
     x = torch.ones(3, requires_grad=True)
     with pytest.raises(RuntimeError, match="not implemented"):
         torch.floor_divide(x, 2).sum().backward()
+    with pytest.raises(RuntimeError, match="not implemented"):
+        torch.geqrf(torch.eye(2, requires_grad=True))[0].sum().backward()
     with pytest.raises(RuntimeError, match="out="):
         torch.add(x, x, out=torch.empty(3))
     assert not torch.argmax(x).requires_grad
+    assert not torch.eq(x, x).requires_grad
+    assert not torch.isnan(x).requires_grad
 
 
 # Operators of the reader

@@ -16,9 +16,11 @@ from helpers.model.dispatch.packaged import (
     has_file,
     names_without_derivative,
     read_arguments,
+    read_differentiability,
+    read_formulas,
     read_name,
 )
-from helpers.model.words import listed
+from helpers.model.words import listed, quoted
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def _of_a_generated_kernel(name: str) -> Gradient:
     """Say from what torch's generator made an Autograd kernel (the rules of `match_differentiability_info`)."""
     short = _base(name)
     if formula := find_entry(DERIVATIVES, short):
-        return Gradient("the formula of its own entry", formula)
+        return Gradient(_in_words(formula, "its own entry"), formula)
     if not has_file(DERIVATIVES):
         return Gradient("a generated kernel, whose formula is not in this installation")
     if writes_to_out(name):
@@ -91,13 +93,29 @@ def _of_a_generated_kernel(name: str) -> Gradient:
     foreach = base.startswith("_foreach_")
     schema = str(operator_schema(find_operator(name)))
     if formula := (_formula_for_each if foreach else _formula_of_other_form)(short, schema):
-        other = read_name(formula)
-        if foreach:
-            return Gradient(f"the formula of {other}, tensor by tensor", formula)
-        return Gradient(f"the formula of {other}, the same operator in another form", formula)
+        relation = "tensor by tensor" if foreach else "the same operator in another form"
+        return Gradient(_in_words(formula, f"the entry of {read_name(formula)} ({relation})"), formula)
     if base.removesuffix("_") in names_without_derivative():  # so does the generator: no `__and__` is found
         return Gradient("none: torch lists it as not differentiable (DONT_REQUIRE_DERIVATIVE)")
     return Gradient(_without_formula(schema))
+
+
+def _in_words(entry: str, whose: str) -> str:
+    """Say what an entry of `derivatives.yaml` gives: formulas, or that there is nothing to give."""
+    results, said = read_differentiability(entry), read_formulas(entry)
+    constant = [name for name, text in said.items() if text == "non_differentiable"]
+    missing = [name for name, text in said.items() if text.strip("'\"").startswith("not_implemented(")]
+    if results and not any(results):
+        return f"none: {whose} says that no result is differentiable (output_differentiability)"
+    if len(constant) == len(said):
+        return f"none: {whose} says that no argument is differentiable" if said else f"none: {whose} has no formula"
+    if len(constant) + len(missing) == len(said):
+        return f"none: {whose} says not_implemented, so a backward raises an error"
+    text = f"the formula in {whose}"
+    if missing:
+        text += f"; not implemented for {quoted(missing, None)}"
+    others = [f"`{name}`" for name in constant] + [f"result {i}" for i, yes in enumerate(results) if not yes]
+    return f"{text}; not differentiable: {', '.join(others)}" if others else text
 
 
 def _without_formula(schema: str) -> str:
@@ -139,14 +157,14 @@ def _formula_for_each(short: str, schema: str) -> str:
         candidates += find_overloads(DERIVATIVES, f"{plain}_")
     for entry in candidates:
         theirs = read_arguments(entry)
-        fits = all(kind in (mine, mine.removesuffix("[]")) for mine, (kind, _) in zip(own, theirs, strict=False))
-        if fits and len(own) <= len(theirs) and all(default for _, default in theirs[len(own) :]):
+        fits = all(a.kind in (mine, mine.removesuffix("[]")) for mine, a in zip(own, theirs, strict=False))
+        if fits and len(own) <= len(theirs) and all(a.has_default for a in theirs[len(own) :]):
             return entry
     return ""
 
 
 def _types(schema: str) -> list[str]:
-    return [kind for kind, _ in read_arguments(schema)]
+    return [argument.kind for argument in read_arguments(schema)]
 
 
 def _base(name: str) -> str:

@@ -10,6 +10,7 @@ import re
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 NATIVE = "native_functions.yaml"
 DERIVATIVES = "derivatives.yaml"
@@ -72,16 +73,36 @@ def read_name(entry: str) -> str:
     return match[1] if match else ""
 
 
-def read_arguments(schema: str) -> list[tuple[str, bool]]:
-    """Return the type of each argument of a schema, or of the first line of an entry, and whether it has a default.
+class Argument(NamedTuple):
+    """One argument of a schema. `kind` is its type without alias annotations: "Tensor[]" for `Tensor(a!)[]`."""
 
-    Types are without alias annotations: `Tensor(a!)[]` is "Tensor[]".
-    """
+    kind: str
+    name: str
+    has_default: bool
+
+
+def read_arguments(schema: str) -> list[Argument]:
+    """Return the arguments of a schema, or of the first line of an entry."""
     inside = re.sub(r"\(\w+!?(?: -> \*)?\)", "", schema.splitlines()[0]).partition("(")[2].rpartition(") ->")[0]
     inside = re.sub(r"=\[[^]]*\]", "=", inside)
-    return [
-        (argument.split(" ")[0], "=" in argument) for argument in inside.split(", ") if argument and argument != "*"
-    ]
+    found = re.findall(r"(?:^|, )([^\s,]+) (\w+)(=?)", inside)
+    return [Argument(kind, name, bool(default)) for kind, name, default in found]
+
+
+def read_formulas(entry: str) -> dict[str, str]:
+    """Return what an entry of DERIVATIVES says for each argument; where it has `dispatch:`, under Default."""
+    per_key = re.search(r"(?m)^  dispatch:", entry)
+    default = re.search(r"(?m)^    Default:.*\n((?:      .*\n?)*)", entry)
+    lines = (default[1] if default else "") if per_key else entry
+    names = {argument.name for argument in read_arguments(entry)}
+    said = re.findall(r"(?m)^ +(\w[\w, ]*): *(\S.*)$", lines)
+    return {name: text for keys, text in said for name in re.split(", *", keys) if name in names}
+
+
+def read_differentiability(entry: str) -> list[bool]:
+    """Return whether each result is differentiable, where an entry lists it; a condition counts as yes."""
+    listed = read_line(entry, "output_differentiability").strip("[]")
+    return [word.strip() != "False" for word in listed.split(",")] if listed else []
 
 
 def read_line(entry: str, field: str) -> str:
@@ -92,7 +113,7 @@ def read_line(entry: str, field: str) -> str:
 
 def read_dispatch(entry: str) -> dict[str, str]:
     """Return the part `dispatch:` of an entry: the name of the C++ function for each key that it lists."""
-    part = re.search(r"(?m)^  dispatch:.*\n((?:(?:    .*|#.*|\s*)(?:\n|\Z))+)", entry)
+    part = re.search(r"(?m)^  dispatch:.*\n((?:(?:    .*|#.*| *)(?:\n|\Z))+)", entry)
     lines = re.findall(r"(?m)^    (\w[\w, ]*): *(\w[\w:]*)", part[1] if part else "")
     return {key: function for keys, function in lines for key in keys.replace(",", " ").split()}
 
