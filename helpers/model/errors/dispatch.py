@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
+from os.path import basename, exists
 
 import torch
 
@@ -214,11 +215,16 @@ def _no_overload(match: re.Match, failure: Failure) -> Answer:
     )
 
 
-explains_plainly(
-    r"Could not load this library: (\S+)",
-    "{call}: torch can't load {0}: the file is not there, or it was built for another release of torch",
-    "Check the path; build the library again with the torch that is installed.",
-)
+@explains(r"Could not load this library: (.*)")
+def _no_library(match: re.Match, failure: Failure) -> Answer:
+    """A file of compiled operators that can't be loaded."""
+    why = "the file is there, and was built for another release of torch or lacks a library that it needs"
+    if not exists(match[1]):
+        why = "there is no such file"
+    return (
+        f"{failure.call.at}: torch can't load {basename(match[1])}: {why}",
+        "Check the path, and build it again with the torch that is installed.",
+    )
 
 
 # Fake kernels and derivatives of custom operators

@@ -10,11 +10,14 @@ from helpers.model.source import is_library
 
 
 def _registered_at(place: str) -> str:
-    """Say where a registration stood, from "…/file.py:29"; "" for code that is not the reader's."""
+    """Say where a library was made, from "…/file.py:29"; "" for code that is not the reader's.
+
+    The place that torch tells is the line of `Library(…)`, also for what was defined through it later.
+    """
     file, _, line = place.rpartition(":")
     if not file.endswith(".py") or is_library(file):
-        return "elsewhere"
-    return f"line {line} of a cell" if "ipykernel" in file else f"line {line} of {basename(file)}"
+        return ""
+    return f" at line {line} of a cell" if "ipykernel" in file else f" at line {line} of {basename(file)}"
 
 
 @explains(
@@ -24,11 +27,11 @@ def _registered_at(place: str) -> str:
 def _namespace_twice(match: re.Match, failure: Failure) -> Answer:
     """A second Library of kind "DEF" for one namespace."""
     space, first, second = match.groups()
-    where = _registered_at(first)
+    where = _registered_at(first).replace(" at ", ", registered at ", 1)
     twice = "; the same line ran again, as when a cell is run twice" if first == second else ""
     return (
-        f'the namespace {space} already has a library of kind "DEF", registered at {where}, and a namespace may have '
-        f"only one in a process{twice}",
+        f'the namespace {space} already has a library of kind "DEF"{where}, and a namespace may have only one in a '
+        f"process{twice}",
         "In a cell that you run again, use torch.library.custom_op, which may be repeated, or keep the Library object "
         'and call lib._destroy() before you make it anew. In a second place, use kind "FRAGMENT".',
     )
@@ -42,9 +45,10 @@ def _operator_twice(match: re.Match, failure: Failure) -> Answer:
     """A second definition of one operator."""
     operator, second, first = match.groups()
     where = _registered_at(first)
-    twice = "; the same line ran again, as when a cell is run twice" if first == second else ""
+    by = f"a library made{where}" if where else "another library"
+    same = ", this one or one that this line made before" if first == second else ""
     return (
-        f"{operator} is defined already, at {where}, and an operator is defined once{twice}",
+        f"{failure.call.at}: {operator} is defined already, by {by}{same}, and an operator is defined once",
         "Call lib._destroy() on the Library that defined it before you define it anew, use torch.library.custom_op, "
         "which may be repeated, or give another overload: f.other(…).",
     )
@@ -65,9 +69,9 @@ def _fallback_twice(match: re.Match, failure: Failure) -> Answer:
     """A second fallback for one key."""
     key, first = match.groups()
     where = _registered_at(first)
-    by = f"registered at {where}" if where != "elsewhere" else "registered by torch itself or another library"
+    by = f"a library made{where}" if where else "another library"
     return (
-        f"{failure.call.at}: the key {key} has a fallback already, {by}, and each key may have one",
+        f"{failure.call.at}: the key {key} has a fallback already, by {by}, and a key may have only one",
         "Keep the Library object of the first one and call lib._destroy() on it before you register another.",
     )
 

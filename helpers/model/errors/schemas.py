@@ -138,8 +138,8 @@ def _unsupported_type(match: re.Match, failure: Failure) -> Answer:
     hint = {
         "list": "Say of what: list[int] or list[torch.Tensor].",
         "dict": "Give its values as single arguments.",
-        "numpy.ndarray": "Take a torch.Tensor, and call .numpy() inside.",
-    }.get(kind, "Use list[int] in place of a tuple." if kind.startswith("tuple") else "")
+        "ndarray": "Take a torch.Tensor, and call .numpy() inside.",
+    }.get(kind.rpartition(".")[2], "Use list[int] in place of a tuple." if kind.startswith("tuple") else "")
     return (
         f"{failure.call.at}: {whose} {kind}, which no schema of an operator can express",
         hint or "Take torch.Tensor, int, float, bool, str, a list of these, torch.dtype or torch.device.",
@@ -192,7 +192,8 @@ explains_plainly(
 # Calls that do not fit the schema
 
 
-@explains(r"([\w:]+)\(\) expected at most (\d+) argument\(s\) but received (\d+) argument\(s\)\. Declaration: ([^\n]*)")
+@explains(r"([\w:]+)\(\) (?:expected at most|takes) (\d+) (?:positional )?argument\(s\) but (?:received )?(\d+) "
+          r"(?:argument\(s\)|was/were given)\. +Declaration: ([^\n]*)")  # fmt: skip
 def _too_many(match: re.Match, failure: Failure) -> Answer:
     operator, takes, came, schema = match.groups()
     keyword = "; those after * are given by name" if "*," in schema else ""

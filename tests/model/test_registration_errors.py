@@ -1,0 +1,682 @@
+"""`explain_error` on the dispatcher and on registration: what is missing, what was given twice, what can't be read."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode  # a supported name with a private path
+from torch.library import Library, custom_op
+
+from helpers import explain_dispatch, explain_error
+from helpers.model.dispatch.kernels import Table, from_plain, is_backend, tensors_of, to_plain
+
+_numbers = itertools.count()
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def library():
+    """A library in a namespace that no other test has; its registrations end with the test."""
+    with torch.library._scoped_library(f"course_errors_{next(_numbers)}", "FRAGMENT") as lib:
+        yield lib
+
+
+@pytest.fixture
+def made():
+    """A list for the libraries that a program makes; they are destroyed in the end."""
+    libraries: list[Library] = []
+    yield libraries
+    for lib in libraries:
+        if lib.m is not None:
+            lib._destroy()
+
+
+def operators(library):
+    return getattr(torch.ops, library.ns)
+
+
+def known(fn):
+    """Return the finding of an error that must be known, the same from both tools and from the caught exception."""
+    try:
+        fn()
+    except Exception as error:
+        caught = explain_error(error)
+    finding, dispatch = explain_error(fn), explain_dispatch(fn)
+    assert finding.known, finding
+    assert caught.known, caught
+    assert (dispatch.text, dispatch.remedy) == (finding.text, finding.remedy)
+    assert "\n" not in finding.text
+    return finding
+
+
+def healthy(fn):
+    finding = explain_error(fn)
+    assert finding.error == "", finding
+    assert explain_dispatch(fn).cause == "a kernel ran"
+
+
+# No kernel for a key
+
+
+def test_a_missing_kernel_tells_real_kernels_from_the_many_keys_of_the_message(library):
+    library.define("nms(Tensor boxes) -> Tensor")
+    library.impl("nms", lambda boxes: boxes * 2, "CUDA")
+    boxes = torch.ones(2)
+
+    def call():
+        return operators(library).nms(boxes)
+
+    finding = known(call)
+    assert (
+        f"came to {library.ns}::nms with CPU tensors (`boxes`), so the dispatcher looked for the key CPU"
+        in finding.text
+    )
+    assert f"{library.ns}::nms has a kernel for CUDA only (" in finding.text
+    assert "keys in torch's message are fallbacks and layers such as Autograd)" in finding.text
+    assert 'lib.impl("nms", fn, "CPU")' in finding.remedy
+    library.impl("nms", lambda boxes: boxes * 2, "CPU")
+    healthy(call)
+
+
+def test_an_operator_without_any_kernel_is_said_to_have_none(library):
+    library.define("f(Tensor x) -> Tensor")
+    assert "has no kernel at all (all " in known(lambda: operators(library).f(torch.ones(2))).text
+
+
+def test_an_operator_of_a_package_means_that_two_builds_do_not_match():
+    with torch.library._scoped_library("torchaudio", "FRAGMENT") as lib:
+        lib.define("course_only(Tensor x) -> Tensor")
+        lib.impl("course_only", lambda x: x * 1, "CUDA")
+        finding = known(lambda: torch.ops.torchaudio.course_only(torch.ones(2)))
+    assert "the builds of torch and torchaudio do not match" in finding.text
+    assert "Install torch and torchaudio together" in finding.remedy
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+def test_a_layout_without_a_kernel_is_converted_first():
+    sparse = torch.ones(2).to_sparse()
+    finding = known(lambda: sparse.cumsum(0))
+    assert "with sparse CPU tensors (`sparse`), so the dispatcher looked for the key SparseCPU" in finding.text
+    assert "and none for SparseCPU" in finding.text
+    assert finding.remedy.startswith("Convert first, t.to_dense()")
+    healthy(lambda: sparse.to_dense().cumsum(0))
+    compressed = torch.ones(2, 2).to_sparse_csr()
+    assert "compressed sparse CPU tensors" in known(lambda: compressed.cumsum(0)).text
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:.*quantize_per_tensor")
+def test_nested_and_quantized_tensors_have_conversions_of_their_own():
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    finding = known(lambda: nested.cumsum(1))
+    assert "nested CPU tensors" in finding.text
+    assert "to_padded_tensor" in finding.remedy
+    healthy(lambda: nested.to_padded_tensor(0.0).cumsum(1))
+    finding = known(lambda: torch.ones(2).int_repr())
+    assert "has a kernel for QuantizedCPU only" in finding.text
+    assert "This operator is for quantized CPU tensors" in finding.remedy
+    healthy(lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8).int_repr())
+
+
+def test_the_table_of_a_message_is_the_one_of_the_dispatcher():
+    with pytest.raises(NotImplementedError) as raised:
+        torch.ones(2).to_sparse().cumsum(0)
+    table = Table.read(str(raised.value))
+    registered = [key for key in ("CPU", "CUDA", "Meta", "SparseCPU", "QuantizedCPU") if key in table.own]
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    assert registered == [key for key in ("CPU", "CUDA", "Meta", "SparseCPU") if has("aten::cumsum", key)]
+    assert "CUDA" in table.shared
+    assert not has("aten::cumsum", "CUDA")
+
+
+def test_every_key_of_a_tensor_has_words():
+    assert tensors_of("SparseCPU") == "sparse CPU tensors"
+    assert tensors_of("Meta") == "meta tensors"
+    assert (to_plain("CPU"), from_plain("CPU")) == ("", "")
+    assert [is_backend(k) for k in ("CPU", "NestedTensorCPU", "AutogradCPU", "ADInplaceOrView")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_call_without_tensors_reaches_no_backend(library):
+    library.define("first(Tensor[] xs) -> Tensor")
+    library.impl("first", lambda xs: xs[0] * 1, "CPU")
+    library.define("ones(int n) -> Tensor")
+    library.impl("ones", lambda n: torch.ones(n), "CPU")
+    op = operators(library)
+    assert "an empty list of tensors came" in known(lambda: op.first([])).text
+    healthy(lambda: op.first([torch.ones(2)]))
+    finding = known(lambda: op.ones(3))
+    assert "no argument is a tensor" in finding.text
+    assert 'lib.impl("ones", fn, "CompositeExplicitAutograd")' in finding.remedy
+    library.impl("ones", lambda n: torch.ones(n), "CompositeExplicitAutograd")
+    healthy(lambda: op.ones(3))
+
+
+def test_none_for_a_tensor_is_said(library):
+    library.define("f(Tensor x) -> Tensor")
+    library.impl("f", lambda x: x * 1, "CPU")
+    assert "None came where a tensor was wanted" in explain_error(lambda: operators(library).f(None)).text
+
+
+def test_tensors_on_two_devices_are_told_apart():
+    x, y = torch.ones(2), torch.ones(2, device="meta")
+    finding = explain_error(lambda: x + y)
+    assert finding.known
+    assert "got `x` on cpu and `y` on meta: tensors on meta have no values" in finding.text
+    listed = explain_error(lambda: torch.cat([x, y]))
+    assert "tensor 0 of `[x, y]` on cpu and tensor 1 of `[x, y]` on meta" in listed.text
+    healthy(lambda: x + torch.ones_like(y, device="cpu"))
+    assert "asks for the values of a tensor on meta" in known(lambda: y.cpu()).text
+
+
+# Registered twice
+
+
+def test_a_cell_that_is_run_twice_registers_its_namespace_twice(made):
+    space = f"course_errors_{next(_numbers)}"
+
+    def cell():
+        made.append(Library(space, "DEF"))
+
+    def broken():
+        for _ in range(2):
+            cell()
+
+    finding = explain_error(broken)
+    assert f'The namespace {space} already has a library of kind "DEF", registered at line ' in finding.text
+    assert "of test_registration_errors.py" in finding.text
+    assert "the same line ran again, as when a cell is run twice" in finding.text
+    made[0]._destroy()
+    made.clear()
+
+    def destroyed_first():
+        for _ in range(2):
+            while made:
+                made.pop()._destroy()
+            cell()
+        made[0].define("f(Tensor x) -> Tensor")
+        made[0].impl("f", lambda x: x * 1, "CPU")
+        return getattr(torch.ops, space).f(torch.ones(2))
+
+    healthy(destroyed_first)
+
+    def repeated():
+        for _ in range(2):
+            f = custom_op(f"{space}_again::f", mutates_args=())(doubled)
+        return f(torch.ones(2))
+
+    healthy(repeated)
+
+
+def test_a_second_place_that_defines_the_namespace_is_no_repetition(made):
+    space = f"course_errors_{next(_numbers)}"
+
+    def broken():
+        made.append(Library(space, "DEF"))
+        made.append(Library(space, "DEF"))
+
+    text = explain_error(broken).text
+    assert "may have only one in a process" in text
+    assert "the same line ran again" not in text
+    made.append(Library(space, "FRAGMENT"))  # the remedy
+    made[-1].define("g(Tensor x) -> Tensor")
+    assert hasattr(getattr(torch.ops, space), "g")
+
+
+def test_a_place_in_a_notebook_is_a_line_of_a_cell():
+    message = (
+        "Only a single TORCH_LIBRARY can be used to register the namespace mine; please put all of your definitions. "
+        "Previous registration of TORCH_LIBRARY was registered at /tmp/ipykernel_12/345.py:7; latest registration was "
+        "registered at /tmp/ipykernel_12/345.py:7"
+    )
+    text = explain_error(RuntimeError(message)).text
+    assert "registered at line 7 of a cell" in text
+    assert "ipykernel" not in text
+
+
+def test_an_operator_is_defined_once(library):
+    def broken():
+        for _ in range(2):
+            library.define("f(Tensor x) -> Tensor")
+
+    text = known(broken).text
+    assert f"{library.ns}::f is defined already, by another library, this one or" in text
+    library.define("f.other(Tensor x, int n) -> Tensor")  # the remedy
+
+
+def test_the_library_that_defined_an_operator_first_is_found(made):
+    space = f"course_errors_{next(_numbers)}"
+
+    def broken():
+        made.append(Library(space, "FRAGMENT"))
+        made[-1].define("f(Tensor x) -> Tensor")
+        made.append(Library(space, "FRAGMENT"))
+        made[-1].define("f(Tensor x) -> Tensor")
+
+    text = explain_error(broken).text
+    assert "by a library made at line " in text
+    assert "of test_registration_errors.py, and" in text
+    made[0]._destroy()  # the remedy
+    made[1].define("f(Tensor x) -> Tensor")
+
+
+def test_a_kernel_that_may_not_be_replaced(library):
+    library.define("f(Tensor x) -> Tensor")
+    library.impl("f", lambda x: x * 1, "CPU")
+    finding = known(lambda: library.impl("f", lambda x: x * 2, "CPU", allow_override=False))
+    assert f"{library.ns}::f has a kernel for CPU from Python already" in finding.text
+
+
+def test_a_key_has_one_fallback(made):
+    def broken():
+        for _ in range(2):
+            made.append(Library("_", "IMPL"))
+            made[-1].fallback(lambda op, *args, **kwargs: None, "PrivateUse3")
+
+    text = explain_error(broken).text
+    assert "the key PrivateUse3 has a fallback already, by a library made at line " in text
+    made[0]._destroy()  # the remedy
+    made.append(Library("_", "IMPL"))
+    made[-1].fallback(lambda op, *args, **kwargs: None, "PrivateUse3")
+
+
+def test_a_fallback_belongs_to_all_namespaces(library):
+    finding = known(lambda: library.fallback(lambda op: None, "PrivateUse3"))
+    assert "a fallback serves the operators of all namespaces" in finding.text
+
+
+# Operators that are not there
+
+
+def test_a_library_that_died_took_its_operators_along():
+    space = f"course_errors_{next(_numbers)}"
+
+    def forgotten():
+        lib = Library(space, "DEF")
+        lib.define("f(Tensor x) -> Tensor")
+        lib.impl("f", lambda x: x * 1, "CPU")
+
+    forgotten()
+    finding = known(lambda: getattr(torch.ops, space).f(torch.ones(2)))
+    assert f"no operator is registered in the namespace {space} now" in finding.text
+    assert "keep the Library object" in finding.remedy
+
+
+def test_a_misspelt_operator_gets_a_near_name(library):
+    library.define("scale(Tensor x) -> Tensor")
+    finding = known(lambda: operators(library).scael(torch.ones(2)))
+    assert "has no operator scael now; it has `scale`" in finding.text
+    assert finding.remedy == f"Did you mean torch.ops.{library.ns}.scale?"
+
+
+def test_a_kernel_without_a_definition_is_found(library):
+    library.impl("f", lambda x: x * 1, "CPU")
+    finding = known(lambda: operators(library).f(torch.ones(2)))
+    assert "has a kernel for CPU and was never defined" in finding.text
+    library.define("f(Tensor x) -> Tensor")
+    healthy(lambda: operators(library).f(torch.ones(2)))
+
+
+def test_an_overload_that_is_not_there_is_told_with_those_that_are(library):
+    library.define("f(Tensor x) -> Tensor")
+    assert f"{library.ns}::f has no overload out; it has `default`" in known(lambda: operators(library).f.out).text
+
+
+# Calls that do not fit the schema
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda op: op(torch.ones(2)), "leaves out the argument n of"),
+        (lambda op: op(torch.ones(2), 1, 2.0), "gives 3 arguments, and"),
+        (lambda op: op(torch.ones(2), 1, b=3), "gives an argument b, and"),
+        (lambda op: op(torch.ones(2), 1.5), "gives `1.5` of type float as `n`, and the schema wants int"),
+        (lambda op: op(np.ones(2), 1), "gives `np.ones(2)` of type ndarray as `x`, and the schema wants Tensor"),
+    ],
+)
+def test_a_call_that_does_not_fit_its_schema(library, call, said):
+    library.define("f(Tensor x, int n, *, float a=1.0) -> Tensor")
+    library.impl("f", lambda x, n, a=1.0: x * n * a, "CPU")
+    finding = explain_error(lambda: call(operators(library).f))
+    assert finding.known
+    assert said in finding.text
+    healthy(lambda: operators(library).f(torch.ones(2), 1, a=2.0))
+
+
+def test_a_call_that_fits_no_overload_counts_them():
+    finding = explain_error(lambda: torch.ops.aten.relu(torch.ones(2), "a", 3))
+    assert finding.known
+    assert "overloads of aten::relu takes these types (a tensor, str, int)" in finding.text or "gives 3" in finding.text
+
+
+# Schemas
+
+
+@pytest.mark.parametrize(
+    ("schema", "said", "remedy"),
+    [
+        ("f(Tensor x)", "it has no -> with what the operator returns", ""),
+        ("f(Tensor x -> Tensor", "a closing bracket is missing before `-> Tensor`", ""),
+        ("f(Tensor x, int) -> Tensor", "a name was expected at `) -> Tensor`", ""),
+        ("f(Tensor x) -> Tensor, Tensor", "several results stand in brackets", ""),
+        ("def f(Tensor x) -> Tensor", "it begins with a word of Python", ""),
+        ("", "has no ->", ""),
+        (
+            "f(tensor x) -> Tensor",
+            "names the type tensor, which schemas do not have",
+            "Write Tensor in place of tensor",
+        ),
+        ("f(Tensor x) -> Tenso", "names the type Tenso", "Write Tensor in place of Tenso"),
+        ("f(x: Tensor) -> Tensor", "names the type x", "the type stands before the name"),
+        ("f(list[int] n) -> Tensor", "names the type list[int]", "Write int[]"),
+        ("f(Tensor x, double y) -> Tensor", "names the type double", "Write float in place of double"),
+        ("f(Tensor x, bool b=true) -> Tensor", "a default value in the schema", "True, False, None"),
+        ("f(Tensor x, int n=1, Tensor y) -> Tensor", "the argument y has no default and follows one", ""),
+        ("other::f(Tensor x) -> Tensor", "defines an operator of the namespace other", "Leave the namespace out"),
+    ],
+)
+def test_a_schema_that_can_not_be_read_says_where(library, schema, said, remedy):
+    finding = known(lambda: library.define(schema))
+    assert said in finding.text
+    assert remedy in finding.remedy
+
+
+@pytest.mark.parametrize(
+    "schema", ["f(Tensor x, int n=1) -> Tensor", "f(Tensor[] xs, int[] n, float y, bool b=True) -> (Tensor, Tensor)"]
+)
+def test_the_schemas_of_the_remedies_are_read(library, schema):
+    assert explain_error(lambda: library.define(schema)).error == ""
+
+
+# torch.library
+
+
+def plain(x):
+    return x * 2
+
+
+def no_result(x: torch.Tensor):
+    return x * 2
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def with_dict(x: torch.Tensor, options: dict) -> torch.Tensor:
+    return x * 2
+
+
+def with_array(x: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(x)
+
+
+def with_rest(x: torch.Tensor, *rest: int) -> torch.Tensor:
+    return x * 2
+
+
+def with_list(x: torch.Tensor, sizes: list[int] = [1]) -> torch.Tensor:  # noqa: B006  # the fault that is told
+    return x * 2
+
+
+def to_list(x: torch.Tensor) -> list:
+    return [x]
+
+
+def unknown_name(x: torch.Tensor) -> Imaginary:  # noqa: F821  # the fault that is told
+    return x
+
+
+NAME = "course_errors_custom::f"
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (lambda: custom_op(NAME, mutates_args=())(plain), "the argument `x` has no type annotation"),
+        (lambda: custom_op(NAME, mutates_args=())(no_result), "no annotation of what it returns"),
+        (lambda: custom_op(NAME, mutates_args=())(with_dict), "the argument `options` has the type dict"),
+        (lambda: custom_op(NAME, mutates_args=())(with_array), "the argument `x` has the type np.ndarray"),
+        (lambda: custom_op(NAME, mutates_args=())(with_rest), "the function has *args"),
+        (lambda: custom_op(NAME, mutates_args=())(with_list), "the default of `sizes` is a list"),
+        (lambda: custom_op(NAME, mutates_args=())(to_list), "the function returns the type list"),
+        (lambda: custom_op(NAME, mutates_args=())(unknown_name), "the annotation Imaginary names nothing"),
+        (lambda: custom_op(NAME, mutates_args=("y",))(doubled), "mutates_args names 'y', and the function has no such"),
+        (lambda: custom_op(NAME, mutates_args="x")(doubled), "mutates_args is a string"),
+        (lambda: custom_op(NAME)(doubled), "has no mutates_args"),
+        (lambda: custom_op("f", mutates_args=())(doubled), "the name of the operator has no namespace"),
+        (lambda: Library("course_errors_kind", "DEFINE"), "names the kind DEFINE"),
+        (lambda: Library("prim", "DEF"), "the namespace prim belongs to torch"),
+        (lambda: torch.library.define("course_errors_custom::g", "g(Tensor x)"), "takes a schema without the name"),
+        (lambda: torch.library.register_fake("course_errors_none::g", doubled), "no operator is registered"),
+        (lambda: torch.library.register_fake(doubled), "was given a function, and the name of an operator is wanted"),
+        (
+            lambda: torch.library.register_autograd("aten::add_.Tensor", lambda ctx, g: g),
+            "takes only operators that make new tensors",
+        ),
+        (lambda: torch.ops.load_library("no_such_file.so"), "torch can't load no_such_file.so: there is no such file"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Passed invalid type")
+def test_what_torch_library_refuses_is_known(program, said):
+    assert said in known(program).text
+
+
+def test_a_device_is_no_key(library):
+    library.define("f(Tensor x) -> Tensor")
+    finding = known(lambda: library.impl("f", doubled, "cpu"))
+    assert finding.remedy == 'Write "CPU".'
+    library.impl("f", doubled, "CPU")
+    healthy(lambda: operators(library).f(torch.ones(2)))
+
+
+def test_a_destroyed_library_registers_nothing():
+    library = Library(f"course_errors_{next(_numbers)}", "FRAGMENT")
+    library._destroy()
+    assert "uses a Library after its _destroy()" in known(lambda: library.define("f(Tensor x) -> Tensor")).text
+
+
+@pytest.fixture
+def custom():
+    """A custom operator of its own for each test, with what must not outlive it."""
+
+    def make(function=doubled):
+        return custom_op(f"course_errors_{next(_numbers)}::f", mutates_args=())(function)
+
+    return make
+
+
+def itself(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def copied(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+def test_a_custom_operator_returns_memory_of_its_own(custom):
+    bad, good = custom(itself), custom(copied)
+    finding = known(lambda: bad(torch.ones(2)))
+    assert "returned one of its inputs, a view of one, or one tensor twice" in finding.text
+    healthy(lambda: good(torch.ones(2)))
+
+
+def test_a_custom_operator_without_a_derivative_raises_in_backward(custom):
+    op = custom()
+    x = torch.ones(2, requires_grad=True)
+    name = op._qualname
+    finding = known(lambda: op(x).sum().backward())
+    assert f"came to {name}, a custom operator without a derivative" in finding.text
+    assert f'register_autograd("{name}"' in finding.remedy
+    torch.library.register_autograd(name, lambda ctx, g: g * 2)
+    healthy(lambda: op(x).sum().backward())
+
+
+def test_a_custom_operator_without_a_fake_kernel_has_no_shape(custom):
+    op, meta = custom(), torch.ones(2, device="meta")
+    finding = known(lambda: op(meta))
+    assert f"{op._qualname} has no fake kernel" in finding.text
+    torch.library.register_fake(op._qualname, lambda x: torch.empty_like(x))
+    healthy(lambda: op(meta))
+
+
+def test_the_same_is_said_of_an_operator_of_a_library(library):
+    library.define("f(Tensor x) -> Tensor")
+    library.impl("f", doubled, "CPU")
+    name = f"{library.ns}::f has no fake kernel"
+    assert name in known(lambda: operators(library).f(torch.ones(2, device="meta"))).text
+
+    def fake():
+        with FakeTensorMode() as mode:
+            return operators(library).f(mode.from_tensor(torch.ones(2)))
+
+    assert name in known(fake).text
+    torch.library.register_fake(f"{library.ns}::f", lambda x: torch.empty_like(x), lib=library)
+    assert explain_error(fake).error == ""
+
+
+# A backend of your own: one name a process, so each program has a process of its own
+
+PRELUDE = """
+import torch
+from torch.library import Library
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend as set_up
+from helpers import explain_dispatch, explain_error
+
+class Tensor(torch.Tensor):
+    @staticmethod
+    def __new__(cls, real):
+        made = torch._C._acc.create_empty_tensor(list(real.shape), real.dtype)
+        made.__class__ = cls
+        return made
+
+    def __init__(self, real):
+        self.real_one = real
+
+def empty_strided(size, stride, *, dtype=None, **rest):
+    return Tensor(torch.empty_strided(size, stride, dtype=dtype))
+
+def empty(size, *, dtype=None, **rest):
+    return Tensor(torch.empty(size, dtype=dtype))
+
+def copy_from(source, target, non_blocking=False):
+    if source.device.type == "cpu":
+        target.real_one.copy_(source)
+    else:
+        target.copy_(source.real_one)
+    return target
+
+def say(fn):
+    finding, error = explain_dispatch(fn), explain_error(fn)
+    assert finding.text == error.text and error.known, (finding, error)
+    print(finding)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A function: program -> the lines that it prints, in a process of its own."""
+    return lambda program: lines_of(tmp_path / "program.py", program)
+
+
+def lines_of(path, program: str) -> list[str]:
+    path.write_text(PRELUDE + textwrap.dedent(program), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_backend_needs_three_kernels_before_a_tensor_can_move_there(run):
+    lines = run(
+        """
+        set_up()
+        move = lambda: torch.ones(2).to("privateuseone")
+        say(move)
+        library = Library("aten", "IMPL")
+        library.impl("empty_strided", empty_strided, "PrivateUse1")
+        say(move)
+        library.impl("_copy_from", copy_from, "PrivateUse1")
+        x = move()
+        print(x.device, x.real_one.tolist())
+        say(lambda: torch.empty(2, device="privateuseone"))
+        library.impl("empty.memory_format", empty, "PrivateUse1")
+        print(torch.empty(2, device="privateuseone").device)
+        """
+    )
+    first, remedy, second, then, moved, third, last, made = lines
+    assert (
+        'PrivateUse1 has no kernel for aten::empty_strided, the first operator behind `torch.ones(2).to("priv' in first
+    )
+    assert "the minimal set is empty.memory_format, empty_strided and _copy_from, and none is there" in first
+    assert 'impl("empty_strided", fn, "PrivateUse1"), and then empty.memory_format and _copy_from' in remedy
+    assert "no kernel for aten::_copy_from" in second
+    assert "of which empty_strided is there" in second
+    assert "and then empty.memory_format" in then
+    assert moved == "privateuseone:0 [1.0, 1.0]"
+    assert "of which empty_strided and _copy_from are there" in third
+    assert "and then" not in last
+    assert made == "privateuseone:0"
+
+
+def test_a_renamed_backend_is_called_by_its_name_and_the_next_operator_is_named(run):
+    lines = run(
+        """
+        set_up("npu")
+        library = Library("aten", "IMPL")
+        library.impl("empty_strided", empty_strided, "PrivateUse1")
+        library.impl("_copy_from", copy_from, "PrivateUse1")
+        x = torch.ones(2).to("npu")
+        say(lambda: torch.relu(x))
+        say(lambda: x.view(2, 1))
+        say(lambda: x + torch.ones(2))
+        say(lambda: torch.utils.rename_privateuse1_backend("tpu"))
+        say(lambda: set_up("npu"))
+
+        def on_cpu(operator, *args, **kwargs):
+            from torch.utils._pytree import tree_map_only
+            real = operator(*tree_map_only(Tensor, lambda t: t.real_one, args), **kwargs)
+            return tree_map_only(torch.Tensor, Tensor, real)
+
+        rest = Library("_", "IMPL")
+        rest.fallback(on_cpu, "PrivateUse1")
+        print(torch.relu(x).real_one.tolist(), explain_dispatch(torch.relu, x).text)
+        """
+    )
+    relu, boxed, view, _, devices, move, renamed, _, again, _, served = lines
+    assert (
+        "PrivateUse1 (the device `npu`) has no kernel for aten::relu, the next operator behind `torch.relu(x)`" in relu
+    )
+    assert "of the minimal set, empty.memory_format is missing too" in relu
+    assert 'torch.library.Library("_", "IMPL").fallback(fn, "PrivateUse1")' in boxed
+    assert "no kernel for aten::view" in view
+    assert "got `x` on npu:0 and `torch.ones(2)` on cpu" in devices
+    assert "Move `torch.ones(2)` first, with .to('npu:0')" in move
+    assert "belongs to the device `npu` already" in renamed
+    assert "the device `npu` is set up already" in again
+    assert served.startswith("[1.0, 1.0] In aten::relu")
+    assert "the fallback of PrivateUse1" in served
+
+
+def test_a_device_that_was_never_set_up_is_told(run):
+    lines = run('say(lambda: torch.ones(2).to("privateuseone"))')
+    assert "no backend is set up for it in this process" in lines[0]
