@@ -18,10 +18,12 @@ from helpers.draw.storage import draw_layout, draw_storage
 from helpers.explore.backward import explore_backward
 from helpers.explore.dispatch import explore_dispatch
 from helpers.explore.layout import explore_layout
+from helpers.model.adapter import tensor_keys
 from helpers.model.autograd.graph import Graph
 from helpers.model.copies import find_copies
 from helpers.model.dispatch.explain import explain_dispatch
 from helpers.model.dispatch.operators import show_op
+from helpers.model.dispatch.sources import show_kernel
 from helpers.model.dispatch.trace import trace_dispatch
 from helpers.model.errors.explain import explain_error
 from helpers.model.functions.check import check_function
@@ -61,7 +63,9 @@ __all__ = [
     "on_cuda",
     "predict",
     "report_environment",
+    "show_kernel",
     "show_op",
     "show_progress",
+    "tensor_keys",
     "trace_dispatch",
 ]

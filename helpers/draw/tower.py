@@ -19,7 +19,7 @@ from helpers.draw.svg import (
     text,
     text_width,
 )
-from helpers.model.dispatch.tower import Floor, Tower
+from helpers.model.dispatch.tower import MISSING, Floor, Tower
 
 FLOOR, GAP = 30, 6  # the height of a floor, and the room between two
 TOP = 62  # where the first floor begins: the operator and the names of the sources stand above
@@ -40,8 +40,8 @@ def draw_tower(tower: Tower, *, at: int = 0) -> Drawing:
     for floor in tower.floors:
         y = places[floor.key]
         boxes.append(_box(floor, y, width, at))
-        # a dashed floor has no ground of its own: its text takes the colour of the page
-        (names if floor.step else free_texts).append(
+        # an empty floor has no ground of its own: its text takes the colour of the page
+        (names if _is_filled(floor) else free_texts).append(
             text(SHAFT + 12, y + 20, floor.key, font_size=VALUE_SIZE, text_decoration=_struck(floor))
         )
         x = left
@@ -52,7 +52,8 @@ def draw_tower(tower: Tower, *, at: int = 0) -> Drawing:
         start = notes
         if floor.step:
             numbers.append(element("circle", cx=notes + 9, cy=y + FLOOR / 2, r=10, fill=FOCUS, stroke=INK))
-            numbers.append(text(notes + 9, y + 20, str(floor.step), text_anchor="middle", fill=INK))
+            number = "!" if floor.verdict == MISSING else str(floor.step)
+            numbers.append(text(notes + 9, y + 20, number, text_anchor="middle", fill=INK))
             start += 26
         free_texts.append(text(start, y + 20, floor.note))
     x = left
@@ -86,9 +87,17 @@ def _struck(floor: Floor) -> str | None:
     return "line-through" if floor.verdict == "excluded" else None
 
 
+def _is_filled(floor: Floor) -> bool:
+    return bool(floor.step) and floor.verdict != MISSING
+
+
 def _box(floor: Floor, y: float, width: float, at: int) -> str:
-    """Return a floor: filled where a kernel ran (orange while it runs), dashed where none did."""
+    """Return a floor: filled where a kernel ran (orange while it runs), empty and dashed where none did."""
     given = {"rx": 4, "data_key": floor.key, "data_step": str(floor.step)}
+    if floor.verdict == MISSING:
+        return rect(
+            SHAFT, y, width, FLOOR, fill="none", stroke=FOCUS, stroke_width=2.5, stroke_dasharray="7 4", **given
+        )
     if not floor.step:
         return rect(SHAFT, y, width, FLOOR, fill="none", style=f"stroke:{FREE}", stroke_dasharray="4 3", **given)
     fill = FOCUS if at in (0, floor.step) else STORAGE
@@ -102,6 +111,6 @@ def _path(stops: list[float], at: int) -> str:
         return ""
     x = 8
     lines = [element("path", d=f"M{x} 14V{shown[-1]:g}", fill="none")]
-    lines += [element("path", d=f"M{x} {y:g}H{SHAFT - 7}", fill="none") for y in shown]
+    lines += [element("path", d=f"M{x} {y:g}H{SHAFT - 9}", fill="none") for y in shown]
     heads = [element("path", d=f"M{SHAFT - 1} {y:g}l-8 -5v10z") for y in shown]
     return group(lines, style=f"stroke:{FREE}", stroke_width=2) + group(heads, style=f"fill:{FREE}")

@@ -89,6 +89,15 @@ def test_a_call_that_raised_is_marked():
     assert "!" in [t.rpartition(">")[2] for t in draw_dispatch(trace).svg.split("</text>")]
 
 
+def test_a_key_without_a_kernel_is_empty_and_marked(look):
+    trace = trace_dispatch(torch.ones(2).to_sparse().cumsum, 0)
+    picture = look(draw_dispatch(trace, call=len(trace.calls) - 1))
+    floors = {r.data["key"]: r for r in picture.rects}
+    assert floors["SparseCPU"].role == "none"
+    assert floors["AutogradCPU"].role == "focus"
+    assert "!" in [t.content for t in picture.texts]
+
+
 def test_depth_leaves_out_what_lies_deeper(look):
     drawing = draw_dispatch(LONG, depth=2)
     names = [r.words[0] for r in look(drawing).rects]

@@ -39,6 +39,11 @@ class Kernel(NamedTuple):
     fallthrough: bool = False
     alias: str = ""
 
+    @property
+    def file(self) -> str:
+        """The name of the file with the registration, without its folder and the line."""
+        return re.sub(r":\d+$", "", re.split(r"[/\\]", self.registered)[-1])
+
 
 def key_names(keys: Any) -> tuple[str, ...]:
     """Return the names of a `DispatchKeySet`, the highest priority first."""
@@ -137,6 +142,16 @@ def registrations(name: str) -> dict[str, str]:
     return found
 
 
+def python_kernel(name: str, at: str) -> Any:
+    """Return the Python function that torch registered as an operator's kernel for Meta; None for all other kernels."""
+    if at != "Meta" or "_meta_registrations" not in kernel_table(name).get(at, Kernel("", "")).registered:
+        return None
+    tables = take(torch, "_decomp", "global_decomposition_table")
+    operator = find_operator(name)
+    found = (tables[kind].get(operator) for kind in ("meta", "post_autograd", "pre_autograd"))  # torch's own order
+    return next((function for function in found if function is not None), None)
+
+
 def has_kernel(name: str, at: str) -> bool:
     """Say whether a kernel of an operator was registered for this very key, or alias key."""
     return take(torch, "_C", "_dispatch_has_kernel_for_dispatch_key")(name, key_of(at))
@@ -199,6 +214,13 @@ def _kernel_table_works() -> bool:
         and linear["AutogradCPU"][::3] == ("math kernel", "CompositeImplicitAutograd")
         and linear["AutocastCPU"].kind == "kernel"
     )
+
+
+@proves(python_kernel)
+def _python_kernel_works() -> bool:
+    function = python_kernel("aten::index_select", "Meta")
+    made = function(torch.empty(4, 3, device="meta"), 0, torch.empty(2, device="meta", dtype=torch.int64))
+    return tuple(made.shape) == (2, 3) and made.is_meta and python_kernel("aten::index_select", "CPU") is None
 
 
 @proves(registrations)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from helpers.model.dispatch.trace import BELOW, EXCLUDED, FALLTHROUGH, MASKED, WINS, Dispatch, key_order
 
+MISSING = "missing"  # the key won, and there is no kernel for it
+
 _KINDS = {
     "kernel": "kernel",
     "autograd kernel": "autograd kernel",
@@ -49,7 +51,8 @@ class Tower:
             before = steps[number - 2] if number > 1 else None
             for rung in step.rungs:
                 if rung.verdict == WINS:
-                    fates[rung.key] = number, _of_winner(step, number < len(steps)), WINS
+                    note = _of_winner(step, number < len(steps))
+                    fates[rung.key] = number, note, MISSING if step.kernel is None else WINS
                 elif rung.verdict != BELOW:
                     fates.setdefault(rung.key, (0, _of_passed(rung.verdict, before), rung.verdict))
         known = {rung.key for step in steps for rung in step.rungs}

@@ -223,7 +223,7 @@ class _Recorder:
         """Return what is known of a dispatch before its kernel runs."""
         named = list(_named_tensors(seen))
         own = [t for _, t in named]
-        redispatch = before is not None and before.seen.name == seen.name and before.seen.key.startswith(_HANDS_ON)
+        redispatch = before is not None and self.is_handed_on(before.seen, seen)
         included, excluded = thread_keys()
         arguments = tuple((name, tensor_keys(t)) for name, t in named)
         possible = {key for _, keys in arguments for key in keys} | set(included) | {seen.key}
@@ -235,6 +235,11 @@ class _Recorder:
         return Dispatch(
             seen.name, seen.key, table.get(seen.key), arguments, included, excluded, rungs, redispatch=redispatch
         )
+
+    def is_handed_on(self, before: Seen, seen: Seen) -> bool:
+        """Say whether the kernel that runs handed its own call on to a lower key."""
+        lower = self.order[seen.key] > self.order[before.key]
+        return lower and before.name == seen.name and before.key.startswith(_HANDS_ON)
 
     def verdict(self, key: str, winner: str, merged: set[str], table: dict[str, Kernel]) -> str:
         if key == winner:

@@ -1,0 +1,68 @@
+"""The code of one kernel, as far as it is in your installation: `show_kernel`."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from helpers.model.adapter import kernel_table, python_kernel
+from helpers.model.dispatch.opnames import name_operator
+from helpers.model.dispatch.trace import key_order
+from helpers.model.finding import HelperError, in_short
+from helpers.model.words import quoted
+
+
+@dataclass(frozen=True, repr=False)
+class KernelSource:
+    """Where the kernel of an operator for one key comes from. `code` is its Python source, or "" where it is compiled.
+
+    `kind` is the dispatcher's word for the kernel. `file` is the name of the file that registered it, and differs
+    between releases for compiled kernels.
+    """
+
+    operator: str
+    key: str
+    kind: str
+    file: str
+    code: str
+
+    @property
+    def sentence(self) -> str:
+        language = "Python" if self.code else "compiled; its source is not in your installation"
+        return f"{self.operator} at {self.key}: {self.kind}, registered in {self.file}, {language}."
+
+    def __repr__(self) -> str:
+        return f"{self.sentence}\n\n{self.code}".strip()
+
+    def _repr_html_(self) -> str:
+        code = f'<pre style="margin:6px 0 0 0">{escape(self.code)}</pre>' if self.code else ""
+        return (
+            '<div role="note" style="border-left:4px solid #0072b2;padding:2px 0 2px 12px;max-width:70em">'
+            f"{escape(self.sentence)}{code}</div>"
+        )
+
+
+def show_kernel(operator: Any, key: str) -> KernelSource:
+    """Return what runs for an operator at a dispatch key, with its source where it is written in Python.
+
+    `operator` is named as for `show_op`. Kernels for `Meta` are often Python; those that compute are compiled. Raises
+    HelperError for an unknown operator or key, and where the operator has no kernel for the key.
+    """
+    name = name_operator(operator)
+    table = kernel_table(name)
+    if not isinstance(key, str) or key not in key_order():
+        raise HelperError(f"there is no dispatch key {in_short(key)}; {name} has {quoted(_computing(table))}")
+    kernel = table.get(key)
+    if kernel is None or kernel.fallthrough:
+        what = "only a fallthrough" if kernel else "no kernel"
+        raise HelperError(f"{name} has {what} at {key}; it has {quoted(_computing(table))}")
+    function = python_kernel(name, key)
+    code = inspect.getsource(inspect.unwrap(function)).rstrip() if function is not None else ""
+    return KernelSource(name, key, kernel.kind, kernel.file, code)
+
+
+def _computing(table: dict[str, Any]) -> list[str]:
+    """Return the keys for which an operator has a kernel of its own."""
+    return [key for key, kernel in table.items() if kernel.kind == "kernel" and not kernel.fallthrough]
