@@ -290,6 +290,8 @@ def test_operators_without_a_formula_are_told_apart_as_in_torchs_generator():
         ("argmax", "none: torch lists it as not differentiable (DONT_REQUIRE_DERIVATIVE)", ""),
         ("floor_divide", "none: no formula exists, so a backward through it raises an error", ""),
         ("_foreach_copy", "none: no formula exists, so a backward through it raises an error", ""),
+        ("_foreach_copy_", "none: no formula exists, so a backward through it raises an error", ""),
+        ("_foreach_add_.Scalar", "the formula in the entry of add.Scalar (tensor by tensor)", "add.Scalar"),
         ("_print", "none: no result is a tensor", ""),
         ("arange.start_step", "none: no argument is a tensor", ""),
         ("copy_", "its Autograd kernel is written by hand in C++, without a formula", ""),
