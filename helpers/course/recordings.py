@@ -50,13 +50,29 @@ class Recording:
     def replay(self, *, edited: bool = False) -> list[dict[str, Any]]:
         """Return the outputs that a machine without a GPU shows: the label, then what was recorded."""
         label = self.label + (" from the cell as published; yours has changed" if edited else "")
-        outputs = [labelled(label)]
-        for output in self.outputs:
-            if output["output_type"] == "stream":
-                outputs.append({"output_type": "stream", "name": output["name"], "text": output["text"]})
-            else:
-                outputs.append({"output_type": "display_data", "data": output["data"], "metadata": {}})
-        return outputs
+        return [labelled(label), *as_displays(self.outputs)]
+
+
+def as_displays(outputs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return stored outputs as another cell can show them: streams as they are, all else as a display."""
+    shown = []
+    for output in outputs:
+        if output["output_type"] == "stream":
+            shown.append({"output_type": "stream", "name": output["name"], "text": output["text"]})
+        else:
+            shown.append({"output_type": "display_data", "data": output["data"], "metadata": {}})
+    return shown
+
+
+def stored_outputs(folder: Path, cell_id: str) -> list[dict[str, Any]]:
+    """Return the outputs with which a cell is stored in a notebook of this folder; none where there is no such cell."""
+    import nbformat  # here: only a machine without a compiler needs it
+
+    for path in sorted(folder.glob("*.ipynb")):
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.get("id") == cell_id:
+                return cell.get("outputs", [])
+    return []
 
 
 def labelled(text: str) -> dict[str, Any]:

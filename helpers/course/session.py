@@ -49,11 +49,11 @@ def on_cuda(cell_id: str) -> bool:
         return True
     recording = find_recording(cell_id)
     if recording is None:
-        _show(labelled("This cell needs a CUDA GPU, and no recording of it exists yet."))
+        show_output(labelled("This cell needs a CUDA GPU, and no recording of it exists yet."))
         return False
     source = _running_source()
     for output in recording.replay(edited=source is not None and source_hash(source) != recording.source):
-        _show(output)
+        show_output(output)
     return False
 
 
@@ -92,7 +92,7 @@ def _running_source() -> str | None:
     return history[-1] if len(history) > 1 else None
 
 
-def _show(output: dict) -> None:
+def show_output(output: dict) -> None:
     """Show one recorded output: print a stream, display the rest."""
     from IPython.display import display
 

@@ -94,6 +94,8 @@ def test_a_sound_notebook_has_no_fault(planted):
         (code("1", result("1"), id="raises", tags=("raises-exception",)), "`raises-exception`"),
         (code("if on_cuda('other'):\n    1", id="gpu", tags=("requires-cuda",)), "must name this cell"),
         (code("if on_cuda('gpu'):\n    1", id="gpu"), "tagged `requires-cuda`"),
+        (code("if can_build('other'):\n    1", id="cpp", tags=("requires-compiler",)), "must name this cell"),
+        (code("if can_build('cpp'):\n    1", id="cpp"), "tagged `requires-compiler`"),
         (code("fig", result("<Figure size 640x480 with 1 Axes>", image_png="aGk="), id="chart"), "never compared"),
         (code("fig", result("x", image_svg_xml="<svg/>"), id="chart"), "image/svg+xml is hidden"),
         (code("fig", result("x", text_html="<svg></svg>"), id="chart"), "inline <svg>"),

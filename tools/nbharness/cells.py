@@ -76,8 +76,9 @@ class CourseFile(nbval.plugin.IPyNbFile):
 class CourseCell(nbval.plugin.IPyNbCell):
     """A code cell under test. It is named by its cell id; `outcome` says how it went, for reports.
 
-    Outcomes: same, differs, not-compared (a `ref-torch` cell on another torch), no-count (never run and stored),
-    no-reference (the CUDA reference is missing, stale or damaged), failed (could not run), skipped.
+    Outcomes: same, differs, not-compared (a `ref-torch` cell on another torch, or one in C++ without a compiler),
+    no-count (never run and stored), no-reference (the CUDA reference is missing, stale or damaged), failed (could not
+    run), skipped.
     """
 
     def __init__(self, name, parent, cell_num, cell, options):
@@ -130,6 +131,9 @@ class CourseCell(nbval.plugin.IPyNbCell):
         conditions = self.config.stash[CONDITIONS]
         if "ref-torch" in self.tags and conditions.other_torch:
             self.outcome, self.sentence = "not-compared", conditions.other_torch
+            return True
+        if "requires-compiler" in self.tags and conditions.no_compiler:
+            self.outcome, self.sentence = "not-compared", conditions.no_compiler
             return True
         if self.tags & DEVICE_TAGS:
             ref = self._device_reference(ref)

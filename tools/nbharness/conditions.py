@@ -42,6 +42,13 @@ class Conditions:
             return ""
         return f"torch {installed} is installed, the stored output comes from torch {reference}"
 
+    @cached_property
+    def no_compiler(self) -> str:
+        """Return why cells with operators in C++ are not compared on this machine, or ""."""
+        from helpers.course.building import compiler_lack  # here: `helpers` imports torch
+
+        return compiler_lack()
+
 
 def reference_torch(lock: Path) -> str:
     """Return the torch version that the lock file pins: the one the stored outputs come from."""

@@ -13,7 +13,15 @@ import nbformat
 
 from .normalise import IMAGES, WIDGET_VIEW, normalised, notebook_bytes
 
-KNOWN_TAGS = {"exercise", "solution", "raises-exception", "per-device", "requires-cuda", "ref-torch"}
+KNOWN_TAGS = {
+    "exercise",
+    "solution",
+    "raises-exception",
+    "per-device",
+    "requires-cuda",
+    "requires-compiler",
+    "ref-torch",
+}
 CLAIM_TAG = re.compile(r"claim-\d+(\.\d+)?[a-z]?$")
 WORD_ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*$")
 RANDOM_ID = re.compile(r"[0-9a-f]{6,}$|[0-9a-f]{8}-")
@@ -164,13 +172,14 @@ def _source(cell) -> Iterator[str]:
 
 
 def _device(cell) -> Iterator[str]:
-    tagged = "requires-cuda" in cell.metadata.get("tags", [])
-    asked = re.findall(r"\bon_cuda\((.*?)\)", cell.source)
-    if tagged != bool(asked):
-        yield "a cell calls on_cuda(…) exactly when it is tagged `requires-cuda`."
-    for argument in asked:
-        if argument.strip("\"'") != cell.id:
-            yield f"on_cuda({argument}) must name this cell: on_cuda({cell.id!r})."
+    for tag, function in (("requires-cuda", "on_cuda"), ("requires-compiler", "can_build")):
+        tagged = tag in cell.metadata.get("tags", [])
+        asked = re.findall(rf"\b{function}\((.*?)\)", cell.source)
+        if tagged != bool(asked):
+            yield f"a cell calls {function}(…) exactly when it is tagged `{tag}`."
+        for argument in asked:
+            if argument.strip("\"'") != cell.id:
+                yield f"{function}({argument}) must name this cell: {function}({cell.id!r})."
 
 
 def _outputs(cell) -> Iterator[str]:

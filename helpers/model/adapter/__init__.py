@@ -21,6 +21,12 @@ from helpers.model.adapter.autograd import (
     sequence_number,
     tensor_hooks,
 )
+from helpers.model.adapter.backends import (
+    close_library,
+    empty_on_private_device,
+    make_python_device,
+    scoped_library,
+)
 from helpers.model.adapter.dispatch import (
     Kernel,
     all_keys,
@@ -76,10 +82,12 @@ __all__ = [
     "at_end_of_backward",
     "base_of",
     "broken",
+    "close_library",
     "custom_op_has_backward",
     "custom_op_name",
     "device_of_private_key",
     "dispatch_mode",
+    "empty_on_private_device",
     "event_tensors",
     "find_operator",
     "forward_class",
@@ -88,6 +96,7 @@ __all__ = [
     "kernels_without_operator",
     "key_names",
     "leaf_variable",
+    "make_python_device",
     "merged_keys",
     "next_sequence_number",
     "operator_arguments",
@@ -108,6 +117,7 @@ __all__ = [
     "same_storage",
     "saved_settings",
     "saved_tensors",
+    "scoped_library",
     "sequence_number",
     "storage_key",
     "storage_use_count",

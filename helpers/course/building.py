@@ -1,0 +1,118 @@
+"""Operators in C++, compiled on the reader's machine once and found again; and what is shown where that can't be done.
+
+The source needs three small headers instead of `torch/extension.h`, which takes four times as long to compile. The
+library links PyTorch's libraries and nothing of Python, so one build serves every Python version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import torch
+
+from helpers.course.environment import compiler_item
+from helpers.course.recordings import COURSE_NOTEBOOKS, as_displays, labelled, stored_outputs
+from helpers.course.session import show_output
+from helpers.model.adapter import operator_names
+from helpers.model.finding import HelperError, in_short
+
+SECONDS = 300  # after this time a compiler is taken to hang
+_loaded: dict[str, Path] = {}  # namespace -> the library that this process holds
+_failed = ""  # why the last build failed
+
+
+def can_build(cell_id: str) -> bool:
+    """Say whether the cell that asks may use operators in C++; if not, show what the published cell shows.
+
+    Written as `if can_build("my-cell"):` around the cell's code, with the id of that cell. It is False where there is
+    no C++ compiler, and after a build that failed. The sentence above the outputs says which.
+    """
+    why = _failed or compiler_lack()
+    if not why:
+        return True
+    show_output(labelled(f"{why} What follows is from the published chapter."))
+    for output in as_displays(stored_outputs(COURSE_NOTEBOOKS, cell_id)):
+        show_output(output)
+    return False
+
+
+def compiler_lack() -> str:
+    """Return why no operator can be compiled on this machine, in one sentence, or ""."""
+    if platform.system() == "Windows":
+        return "The course compiles its operators on Linux and macOS only."
+    item = compiler_item()
+    return "" if item.state == "ok" else f"There is no C++ compiler here. {item.text}"
+
+
+def build_operators(source: str) -> Path | None:
+    """Compile C++ source that holds a `TORCH_LIBRARY` block, load it, and return the library's file.
+
+    The first time this takes about 15 seconds; the library is found again by the source and torch's version. When the
+    compiler refuses the source, its first complaint is shown and None returned. Raises HelperError for a source
+    without such a block, and for one whose namespace is registered already: C++ code can't be unloaded.
+    """
+    global _failed
+    block = re.search(r"\bTORCH_LIBRARY\((\w+),", source) if isinstance(source, str) else None
+    if block is None:
+        raise HelperError(f"a source with a block TORCH_LIBRARY(name, library) is wanted, not {in_short(source)}")
+    if lack := compiler_lack():
+        raise HelperError(lack.rstrip("."))
+    compiler = compiler_item().found
+    digest = hashlib.sha256("\n".join((source, torch.__version__, compiler)).encode()).hexdigest()[:16]
+    library = _folder() / f"{block[1]}-{digest}.so"
+    if _loaded.get(block[1]) != library and any(name.startswith(f"{block[1]}::") for name in operator_names()):
+        raise HelperError(
+            f"this process holds other operators of the name {block[1]}, and C++ code can't be unloaded: restart the "
+            "kernel and run the cells again"
+        )
+    print("Operators in C++: compiled the first time, in about 15 seconds, then found again … ", end="", flush=True)
+    _failed = "" if library.exists() else _compile(compiler, source, library)
+    print("not built." if _failed else "ready.")
+    if _failed:
+        show_output(labelled(_failed))
+        return None
+    torch.ops.load_library(library)
+    _loaded[block[1]] = library
+    return library
+
+
+def _folder() -> Path:
+    """Return the folder of built libraries: in the course's own local folder, or a temporary one."""
+    for parent in (COURSE_NOTEBOOKS.parent / ".course", Path(tempfile.gettempdir(), f"course-{os.getuid()}")):
+        folder = parent / "operators"
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder
+    raise HelperError("no folder can be written to, neither .course in the course nor the one for temporary files")
+
+
+def _compile(compiler: str, source: str, library: Path) -> str:
+    """Compile; return "", or why not in one sentence. The file appears whole or not at all."""
+    from torch.utils.cpp_extension import include_paths, library_paths  # here: its import takes a while
+
+    with tempfile.TemporaryDirectory(dir=library.parent, prefix="building-") as folder:
+        code, made = Path(folder, "operators.cpp"), Path(folder, library.name)
+        code.write_text(source, encoding="utf-8")
+        command = [compiler, "-std=c++20", "-O1", "-fPIC", "-shared", "-w", str(code), "-o", str(made)]
+        command += [f"-I{path}" for path in include_paths()]
+        command += [option for path in library_paths() for option in (f"-L{path}", f"-Wl,-rpath,{path}")]
+        command += ["-lc10", "-ltorch_cpu"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"The C++ compiler did not end within {SECONDS} seconds."
+        if done.returncode:
+            told = re.search(r"operators\.cpp:(\d+):.*?error: (.*)$", done.stderr, re.MULTILINE)
+            reason = f"line {told[1]}: {told[2]}" if told else done.stderr.strip()[-200:]
+            return f"The C++ compiler refused the source: {reason.rstrip('?.')}."
+        made.replace(library)
+    return ""

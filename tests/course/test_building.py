@@ -1,0 +1,91 @@
+"""Operators in C++: built once, found again, and a plain sentence where they can't be built."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import nbformat
+import pytest
+import torch
+
+from helpers.course import building
+from helpers.course.building import build_operators, can_build, compiler_lack
+from helpers.model.finding import HelperError
+from tools.nbharness.build import code, stdout, write_notebook
+from tools.nbharness.run import run_notebooks
+
+SOURCE = """
+#include <torch/library.h>
+
+at::Tensor same(const at::Tensor& x) { return x; }
+
+TORCH_LIBRARY(SPACE, library) { library.def("same(Tensor(a) x) -> Tensor(a)"); }
+TORCH_LIBRARY_IMPL(SPACE, CPU, library) { library.impl("same", &same); }
+"""
+needs_compiler = pytest.mark.skipif(bool(compiler_lack()), reason=compiler_lack())
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(building, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(building, "_failed", "")
+
+
+@needs_compiler
+def test_a_library_is_compiled_once_and_then_found(monkeypatch, capsys, tmp_path):
+    source = SOURCE.replace("SPACE", "course_test_found")
+    first, shown = build_operators(source), capsys.readouterr().out
+    assert torch.equal(torch.ops.course_test_found.same(torch.ones(2)), torch.ones(2))
+    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: pytest.fail("compiled again"))
+    assert build_operators(source) == first
+    assert capsys.readouterr().out == shown, "the same line, whether it is compiled or found"
+    assert [path.name for path in tmp_path.iterdir()] == [first.name], "nothing is left beside the library"
+    with pytest.raises(HelperError, match="this process holds other operators of the name course_test_found"):
+        build_operators(source + "// changed\n")
+
+
+@needs_compiler
+def test_what_the_compiler_refuses_is_one_sentence_and_the_next_cell_replays(capsys):
+    source = SOURCE.replace("SPACE", "course_test_refused").replace("return x;", "return y;")
+    assert build_operators(source) is None
+    out = capsys.readouterr().out
+    assert "refused the source: line 4: " in out
+    assert "Traceback" not in out
+    assert not can_build("some-cell")
+    assert build_operators(source.replace("return y;", "return x;")) is not None
+    assert can_build("some-cell")
+
+
+@pytest.mark.parametrize("source", [None, 3, "", "int main() {}", torch.ones(2)])
+def test_a_source_without_operators_is_refused_in_one_sentence(source):
+    with pytest.raises(HelperError, match="a source with a block TORCH_LIBRARY"):
+        build_operators(source)
+
+
+def test_without_a_compiler_a_cell_shows_what_it_shows_in_the_published_chapter(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(building, "COURSE_NOTEBOOKS", tmp_path)
+    write_notebook(tmp_path / "99_small.ipynb", code("print(1)", stdout("as published\n"), id="some-cell"))
+    assert not can_build("some-cell")
+    out = capsys.readouterr().out
+    assert "There is no C++ compiler here." in out
+    assert "as published\n" in out
+    with pytest.raises(HelperError, match="There is no C\\+\\+ compiler here"):
+        build_operators(SOURCE)
+
+
+def test_a_cell_in_cpp_is_not_compared_without_a_compiler(tmp_path):
+    source = 'from helpers import can_build\nif can_build("some-cell"):\n    print("built")'
+    path = write_notebook(
+        tmp_path / "99_small.ipynb", code(source, stdout("built\n"), id="some-cell", tags=("requires-compiler",))
+    )
+    run = run_notebooks([path], environment={"PATH": "", "CXX": ""})[path.resolve()][0]
+    assert (run.outcome, "no C++ compiler" in run.sentence) == ("not-compared", True)
+    assert nbformat.read(path, as_version=4).cells[0].outputs[0].text == "built\n"
+
+
+def test_the_course_asks_the_same_compiler_question_everywhere(monkeypatch):
+    monkeypatch.setattr(sys.modules["platform"], "system", lambda: "Windows")
+    assert compiler_lack() == "The course compiles its operators on Linux and macOS only."
