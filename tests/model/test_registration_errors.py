@@ -547,6 +547,94 @@ def test_the_same_is_said_of_an_operator_of_a_library(library):
     assert explain_error(fake).error == ""
 
 
+# Kernels and derivatives that do not fit
+
+
+@pytest.mark.parametrize(
+    ("schema", "kernel", "said"),
+    [
+        ("f(Tensor x) -> Tensor", lambda x: 3, "the kernel returned 3, and its schema promises a Tensor"),
+        ("f(Tensor x) -> Tensor", lambda x: x.numpy(), "the kernel returned [1. 1.], and"),
+        ("f(Tensor x) -> (Tensor, Tensor)", lambda x: x * 1, "returned one Tensor, and its schema promises several"),
+        ("f(Tensor x) -> ()", lambda x: x * 1, "promises no result, -> (), and its kernel returned one"),
+        ("f(Tensor x) -> Tensor", lambda x, n: x * 1, "called a kernel (<lambda>) that got 1 too few"),
+        ("f(Tensor x) -> Tensor", lambda: 1, "called a kernel (<lambda>) that takes 0 and torch gave it 1"),
+    ],
+)
+def test_a_kernel_that_does_not_fit_its_schema(library, schema, kernel, said):
+    library.define(schema)
+    library.impl("f", kernel, "CPU")
+    finding = explain_error(lambda: operators(library).f(torch.ones(2)))
+    assert finding.known, finding
+    assert said in finding.text
+    assert finding.text == explain_dispatch(lambda: operators(library).f(torch.ones(2))).text
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+def test_keyword_arguments_have_the_names_of_the_schema(library):
+    library.define("f(Tensor x, *, int n) -> Tensor")
+    library.impl("f", lambda x, m: x * m, "CPU")
+    assert (
+        "without an argument named n, as its schema calls it"
+        in known(lambda: operators(library).f(torch.ones(2), n=2)).text
+    )
+    library.impl("f", lambda x, n: x * n, "CPU")
+    healthy(lambda: operators(library).f(torch.ones(2), n=2))
+
+
+@pytest.mark.parametrize(
+    ("backward", "setup", "said"),
+    [
+        (lambda g: g, None, "called a backward (<lambda>) that takes 1 and torch gave it 2"),
+        (lambda ctx, g: (g, g), None, "returned a gradient as value 2, and argument 2 of its forward is no tensor"),
+        (lambda ctx, g: g, lambda ctx, x: None, "called a setup_context (<lambda>) without an argument named inputs"),
+    ],
+)
+def test_a_derivative_that_does_not_fit_its_operator(custom, backward, setup, said):
+    op, x = custom(), torch.ones(2, requires_grad=True)
+    torch.library.register_autograd(op._qualname, backward, setup_context=setup)
+    assert said in known(lambda: op(x).sum().backward()).text
+
+
+def test_a_function_of_yours_that_is_called_wrongly_is_no_kernel():
+    finding = explain_error(lambda: doubled(torch.ones(2), 3))
+    assert not finding.known
+    assert "in plain Python" in finding.text
+
+
+def writes(x: torch.Tensor) -> torch.Tensor:
+    x.mul_(2)
+    return x.clone()
+
+
+def test_a_write_that_the_schema_hides_is_found_by_opcheck(custom):
+    op = custom(writes)
+    op.register_fake(lambda x: torch.empty_like(x))
+    text = explain_error(lambda: torch.library.opcheck(op, (torch.ones(2),))).text
+    assert "the kernel writes into its argument `x`, and its schema does not say so" in text
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (lambda lib: lib.impl("f", 3, "CPU"), "was given a int as the kernel"),
+        (lambda lib: lib.impl("g", doubled, "Meta"), "whose CompositeImplicitAutograd kernel already serves every key"),
+        (
+            lambda lib: torch.library.register_autograd(f"{lib.ns}::h", lambda ctx, g: g, lib=lib),
+            "has a tensor among the arguments after *",
+        ),
+        (lambda lib: torch.library.register_fake("f", doubled), "the name f has no namespace"),
+        (lambda lib: torch.ones(2, device="gpu"), "names the device gpu, which this torch does not know"),
+    ],
+)
+def test_more_that_torch_library_refuses_is_known(library, program, said):
+    library.define("f(Tensor x) -> Tensor")
+    library.define("g(Tensor x) -> Tensor")
+    library.impl("g", doubled, "CompositeImplicitAutograd")
+    library.define("h(Tensor x, *, Tensor y) -> Tensor")
+    assert said in known(lambda: program(library)).text
+
+
 # A backend of your own: one name a process, so each program has a process of its own
 
 PRELUDE = """

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from helpers.model.adapter import watch_dispatches
+from helpers.model.adapter import unwatched, watch_dispatches
 from helpers.model.dispatch.fallbacks import Fallbacks
 from helpers.model.dispatch.fallbackwords import CAUSE, explain_dropped
 from helpers.model.dispatch.trace import Dispatch, DispatchTrace, trace_dispatch
@@ -63,6 +63,7 @@ def explain_dispatch(fn: Callable, *args: Any) -> DispatchFinding:
     try:
         return _finding(fn, trace, run, fallbacks, raised)
     finally:
+        fallbacks.close()
         run.failure = None  # it holds the error, whose traceback holds the tensors of its frames
         raised.clear()
 
@@ -74,6 +75,14 @@ class _Run(Run):
         super().__init__()
         self.backwards = 0
         self.fills = False
+
+    def _before(self, *call: Any) -> Any:
+        with unwatched():  # what is noted here is no call of the reader's
+            return super()._before(*call)
+
+    def _after(self, *call: Any) -> None:
+        with unwatched():
+            super()._after(*call)
 
     def around(self, call: Call, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         if call.name == "backward" or (call.name == "grad" and call.count > 1):
@@ -107,6 +116,7 @@ def _finding(
     )
 
 
+_TORCHS = ("aten", "prim", "prims", "profiler", "quantized", "mkldnn", "sparse")  # namespaces
 # What a tensor that is being made or taken over calls before the call that a reader means.
 _MAKING = ("aten::to", "aten::detach", "aten::detach_", "aten::lift_fresh", "aten::alias", "aten::zeros_like")
 
@@ -114,7 +124,7 @@ _MAKING = ("aten::to", "aten::detach", "aten::detach_", "aten::lift_fresh", "ate
 def _chosen(trace: DispatchTrace) -> Dispatch:
     """Return the call to explain: the first of an operator that is not torch's own, or else the first with a tensor."""
     with_tensor = [call for call in trace.roots if call.arguments]
-    own = (call for call in trace.roots if not call.operator.startswith("aten::"))
+    own = (call for call in trace.roots if call.operator.partition("::")[0] not in _TORCHS)
     main = (call for call in with_tensor if call.name not in _MAKING)
     return next(own, None) or next(main, None) or next(iter(with_tensor), trace.roots[0])
 

@@ -101,6 +101,12 @@ class Fallbacks:
     found: list[Dropped] = field(default_factory=list)
     fills: Callable[[], bool] = lambda: True  # whether the backward that runs fills `.grad`
     _first: bool = True  # no backward has ended yet
+    _handles: list[Any] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Take our hooks off the reader's graphs."""
+        while self._handles:
+            self._handles.pop().remove()
 
     def visit(self, seen: Seen, go: Callable[[], Any]) -> Any:
         before = None
@@ -160,7 +166,7 @@ class Fallbacks:
                     if one.filled and t is not None and t.is_leaf and t.grad is not None:
                         one.grad = t.grad.detach().double().clone()
 
-        lost[0].grad_fn.register_prehook(arrived)
+        self._handles.append(lost[0].grad_fn.register_prehook(arrived))
 
 
 class _Call:

@@ -33,7 +33,17 @@ def explain_dropped(found: list[Dropped], backwards: int) -> Lost | None:
         return None
     first, same = lost[0], [d for d in lost if d.operator == lost[0].operator]
     text = f"{without_autograd(first)}{_times(same)}: {_consequence(first, same)}"
-    return Lost(first.operator, text, remedy_for(first.operator, first.how), {"kernels": list(first.kernels)})
+    return Lost(first.operator, text, remedy_for(first.operator, first.how), _facts(first, same))
+
+
+def _facts(first: Dropped, same: list[Dropped]) -> dict[str, Any]:
+    """Return the numbers behind the sentence: of each input with a name what its gradient was, and what it lacks."""
+    inputs = [one for one in _merged(same) if one.name and one.missing is not None]
+    return {
+        "kernels": list(first.kernels),
+        "grad": {one.name: one.grad.tolist() if one.grad is not None else None for one in inputs if one.filled},
+        "missing": {one.name: one.missing.tolist() for one in inputs},
+    }
 
 
 def without_autograd(dropped: Dropped) -> str:

@@ -7,8 +7,8 @@ from helpers.model.words import listed
 
 _KINDS = {
     "autograd kernel": "its autograd kernel",
-    "math kernel": "its math kernel (CompositeImplicitAutograd), made of other operators,",
-    "nested kernel": "its math kernel for nested tensors, made of other operators,",
+    "math kernel": "its math kernel (CompositeImplicitAutograd: made of other operators)",
+    "nested kernel": "its math kernel for nested tensors (made of other operators)",
     "batched kernel": "its decomposition for vmap",
     "default backend kernel": "its one kernel for all backends (CompositeExplicitAutograd)",
 }

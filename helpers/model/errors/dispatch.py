@@ -92,8 +92,8 @@ def _private(operator: str, failure: Failure) -> Answer:
     there = [name for name in MINIMAL if name not in missing]
     short = [name.removeprefix("aten::") for name in missing]
     have = f", of which {listed([n.removeprefix('aten::') for n in there])} {'is' if len(there) == 1 else 'are'} there"
-    name = without_overload(operator)[1]
-    impl = f'torch.library.Library("aten", "IMPL").impl("{name}", fn, "PrivateUse1")'
+    space, name = without_overload(operator)
+    impl = f'torch.library.Library("{space}", "IMPL").impl("{name}", fn, "PrivateUse1")'
     if operator in MINIMAL:
         text = (
             f"{known} has no kernel for {operator}, the first operator behind {failure.call.at} that it lacks: it "

@@ -20,6 +20,7 @@ import helpers.model.errors.backward
 import helpers.model.errors.dispatch
 import helpers.model.errors.freed
 import helpers.model.errors.functions
+import helpers.model.errors.kernels
 import helpers.model.errors.python
 import helpers.model.errors.registration
 import helpers.model.errors.rules
