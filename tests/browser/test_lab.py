@@ -133,6 +133,25 @@ def test_every_operation_of_an_explorer_can_be_chosen_by_keyboard(chapter):
         assert choice.input_value() == options[0]
 
 
+def test_every_switch_of_an_explorer_answers_to_the_keyboard(chapter):
+    for panel in _panels(chapter):
+        for switch in panel.get_by_role("combobox").all():
+            options = switch.locator("option").all_inner_texts()
+            if switch.get_attribute("aria-label") == "operation" or len(options) < 2:
+                continue
+            before, shown = switch.input_value(), _shown(panel)
+            there, back = ("ArrowDown", "ArrowUp") if before != options[-1] else ("ArrowUp", "ArrowDown")
+            switch.focus()
+            chapter.page.keyboard.press(there)
+            _settled(panel)
+            assert switch.input_value() != before
+            assert _shown(panel) != shown, "the panel shows the same after its switch moved"
+            assert switch.evaluate("(node) => document.activeElement === node"), "the switch lost the focus"
+            chapter.page.keyboard.press(back)  # not every two switches go together
+            _settled(panel)
+            assert switch.input_value() == before
+
+
 def test_a_prediction_is_locked_in_by_keyboard_and_answered(chapter):
     predictions = [panel for panel in _panels(chapter) if panel.locator(".cp-buttons button[data-name]").count() > 1]
     predictions = [panel for panel in predictions if panel.get_by_role("combobox").count() == 0]

@@ -21,9 +21,9 @@ from torchgen.packaged.autograd.gen_variable_type import DONT_REQUIRE_DERIVATIVE
 from torchgen.packaged.autograd.load_derivatives import load_derivatives
 
 from helpers.model.adapter import all_keys, kernel_table, operator_names, registrations
+from helpers.model.adapter.dispatch import file_name
 from helpers.model.dispatch import packaged
 from helpers.model.dispatch.aliases import Sharing, read_aliases
-from helpers.model.dispatch.formulas import file_name
 from helpers.model.dispatch.operators import Operator, show_op
 from helpers.model.finding import HelperError
 

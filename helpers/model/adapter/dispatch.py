@@ -42,7 +42,12 @@ class Kernel(NamedTuple):
     @property
     def file(self) -> str:
         """The name of the file with the registration, without its folder and the line."""
-        return re.sub(r":\d+$", "", re.split(r"[/\\]", self.registered)[-1])
+        return file_name(self.registered)
+
+
+def file_name(registered: str) -> str:
+    """Return the name of the file of a registration, without its folder and its line."""
+    return re.sub(r":\d+$", "", re.split(r"[/\\]", registered)[-1])
 
 
 def key_names(keys: Any) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from helpers.model.adapter import Kernel, custom_op_has_backward, find_operator, kernel_table, operator_schema
@@ -31,11 +30,6 @@ class Gradient:
     formula: str = ""
 
 
-def file_name(registered: str) -> str:
-    """Return the name of the file of a registration, without its folder and its line."""
-    return re.sub(r":\d+$", "", re.split(r"[\\/]", registered)[-1])
-
-
 def find_gradient(name: str) -> Gradient:
     """Return where the gradient of an operator comes from, for tensors on the CPU.
 
@@ -61,12 +55,12 @@ def find_gradient(name: str) -> Gradient:
             if has_backward
             else "none: register_autograd was not called, so a backward raises an error"
         )
-    if not file_name(kernel.registered).startswith("VariableType"):  # torch's generator writes these files only
+    if not kernel.file.startswith("VariableType"):  # torch's generator writes these files only
         key = kernel.alias or "AutogradCPU"
         return Gradient(
             f"a kernel registered for {key}, as `register_autograd` does it; its code alone says what it does"
         )
-    if file_name(kernel.registered) == "VariableTypeManual.cpp":
+    if kernel.file == "VariableTypeManual.cpp":
         return Gradient("its Autograd kernel is written by hand in C++, without a formula")
     return _of_a_generated_kernel(name)
 

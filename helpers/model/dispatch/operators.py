@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from helpers.model.adapter import Kernel, find_operator, kernel_table, operator_schema, registrations
+from helpers.model.adapter.dispatch import file_name
 from helpers.model.dispatch.aliases import Aliases, describe_aliases, read_aliases
-from helpers.model.dispatch.formulas import Gradient, file_name, find_gradient
+from helpers.model.dispatch.formulas import Gradient, find_gradient
 from helpers.model.dispatch.opnames import name_operator
 from helpers.model.dispatch.packaged import NATIVE, find_entry, find_source, has_file, read_dispatch, read_line
 from helpers.model.finding import with_code

@@ -50,7 +50,7 @@ def show_kernel(operator: Any, key: str) -> KernelSource:
     `operator` is named as for `show_op`. Kernels for `Meta` are often Python; those that compute are compiled. Raises
     HelperError for an unknown operator or key, and where the operator has no kernel for the key.
     """
-    name = name_operator(operator)
+    name = name_operator(operator, helper="show_kernel")
     table = kernel_table(name)
     if not isinstance(key, str) or key not in key_order():
         raise HelperError(f"there is no dispatch key {in_short(key)}; {name} has {quoted(_computing(table))}")
