@@ -167,7 +167,7 @@ def test_a_kernel_that_leaves_autograd_is_named_with_what_the_gradient_lacks(lib
     assert finding.cause == "no Autograd kernel"
     assert finding.text == (
         f"{library.ns}::scale (line 3 of broken()) has a kernel for CPU and no Autograd kernel: autograd's fallback "
-        "put a node that passes nothing into the graph, so `x.grad` lacks its contribution (1 instead of 4)."
+        "added a graph node that passes nothing, so `x.grad` lacks its contribution (1 instead of 4)."
     )
     assert finding.facts["kernels"] == ["CPU"]
     assert finding.facts["grad"] == {"x": [1.0, 1.0]}
@@ -242,6 +242,21 @@ def test_an_intermediate_result_is_called_by_its_name_or_by_the_argument(library
     assert "the gradient of its argument `x` lacks its contribution (3)" in (
         explain_dispatch(lambda: op(x * 2).sum().backward()).text
     )
+
+
+def test_two_results_of_one_name_are_not_added(library):
+    op = scale(library)
+
+    def broken():
+        x = torch.ones(2, requires_grad=True)
+        parts = []
+        for factor in (1, 2):
+            h = x * factor
+            parts.append(op(h))
+        sum(parts).sum().backward()
+
+    text = explain_dispatch(broken).text
+    assert text.endswith("so the gradient of `h` lacks its contribution (3).")
 
 
 def test_gradients_that_are_returned_leave_the_grad_out_of_the_sentence(library):
@@ -396,6 +411,12 @@ def test_a_derivative_that_is_zero_is_not_missed(library):
     assert not accused(lambda: (op(x) + x).sum().backward())
 
 
+def test_a_gradient_of_zero_that_is_not_passed_on_is_not_missed(library):
+    op = scale(library)
+    x = torch.ones(2, requires_grad=True)
+    assert not accused(lambda: (0 * op(x) + x).sum().backward())
+
+
 def test_a_number_for_the_log_beside_the_loss_is_not_accused(library):
     op = scale(library)
 
@@ -471,7 +492,7 @@ def test_explain_grad_names_the_node_that_passes_nothing(library):
     for loss in ((op(x) + x).sum(), lambda: (op(x) + x).sum()):
         finding = explain_grad(x, loss)
         assert finding.cause == "no Autograd kernel"
-        assert "a node into the graph that passes nothing" in finding.text
+        assert "autograd's fallback added a graph node that passes nothing" in finding.text
     assert "the operator in `op(x)`" in finding.text
     step = explain_grad(lambda: (op(x) + x).sum().backward())
     assert (step.cause, step.line) == ("no Autograd kernel", 1)

@@ -42,14 +42,15 @@ NODE, IN_PLACE, OUT = "node", "in place", "out"  # how a result lost its gradien
 class Input:
     """A tensor that required grad: `name` is the reader's variable or "", `argument` the operator's name for it.
 
-    `missing` is what its gradient lacks, in float64, None where it is not known. `filled`: the backward wrote into
-    `.grad`, and `grad` is what a leaf had there when it was over.
+    `identity` tells it from other tensors while it lives. `missing` is what its gradient lacks, in float64, None where
+    it is not known. `filled`: the backward wrote into `.grad`, and `grad` is what a leaf had there when it was over.
     """
 
     name: str
     argument: str
     is_leaf: bool
     shape: torch.Size
+    identity: int
     reference: weakref.ref
     missing: torch.Tensor | None = None
     filled: bool = False
@@ -78,6 +79,8 @@ class Dropped:
 
         That is 0 past a node that passes nothing, and 1 where a write in place is not recorded.
         """
+        if self.reached and all(one.missing is not None and not one.missing.any() for one in self.inputs):
+            return True  # the gradient that arrived was 0
         if self.slopes is None:
             return False
         if self.how == IN_PLACE:
@@ -139,7 +142,9 @@ class Fallbacks:
             return
         frame = reader_frame(sys._getframe(1), READER)
         names = names_in(frame) if frame else {}
-        inputs = [Input(_name(t, names), call.argument(t), t.is_leaf, t.shape, weakref.ref(t)) for t in call.inputs]
+        inputs = [
+            Input(_name(t, names), call.argument(t), t.is_leaf, t.shape, id(t), weakref.ref(t)) for t in call.inputs
+        ]
         kernels = tuple(key for key in registrations(call.seen.name) if is_backend(key) or key.startswith("Composite"))
         slopes = call.slopes(lost, results if how == NODE else None)
         dropped = Dropped(call.seen.name, kernels, f" ({place_of(frame)})" if frame else "", how, inputs, slopes)

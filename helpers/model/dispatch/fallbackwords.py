@@ -80,12 +80,12 @@ def _consequence(first: Dropped, same: list[Dropped]) -> str:
             "its kernel wrote into an argument unseen by autograd, so a gradient passes on as if nothing had been "
             f"written{_slope_in_place(first)}"
         )
-    node = "autograd's fallback put a node that passes nothing into the graph"
+    node = "autograd's fallback added a graph node that passes nothing"
     if first.how == OUT:
         return f"its kernel wrote into an argument unseen by autograd, so what it wrote has no graph{_forward(first)}"
     if not first.reached:
         return f"{node}, so backward will give {_inputs(first)} nothing from here{_forward(first)}"
-    parts = [part for one in _merged(same) if (part := _lack(one))]
+    parts = dict.fromkeys(part for one in _merged(same) if (part := _lack(one)))
     return f"{node}, so {listed(parts, 3)}"
 
 
@@ -101,9 +101,9 @@ def _merged(same: list[Dropped]) -> list[Input]:
     """Return the inputs of all these calls, each once, with the sum of what it lacks."""
     found: dict[tuple[str, int], Input] = {}
     for one in (one for dropped in same if dropped.reached for one in dropped.inputs):
-        key = (one.name, id(one.reference) if not one.name else 0)
+        key = (one.name, one.identity) if one.is_leaf else (one.name, len(found))
         before = found.get(key)
-        if before is not None and before.shape == one.shape and None not in (before.missing, one.missing):
+        if before is not None and before.missing is not None and one.missing is not None:
             one = replace(one, missing=before.missing + one.missing)
         found[key] = one
     return list(found.values())

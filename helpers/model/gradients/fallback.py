@@ -37,7 +37,7 @@ def _reason(what: str, at: str, line: int | None) -> Reason:
     where = f"the operator in {at}" if at else "an operator on the way"
     return Reason(
         "no Autograd kernel",
-        f"{what} is lost: {where} has no Autograd kernel, so autograd's fallback put a node into the graph that passes "
+        f"{what} is lost: {where} has no Autograd kernel, so autograd's fallback added a graph node that passes "
         "nothing",
         "Register its derivative with torch.library.register_autograd. explain_dispatch(f) names the operator and "
         "measures what is missing, where it can.",
