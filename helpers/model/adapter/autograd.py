@@ -6,13 +6,14 @@ Nothing here runs an unpack hook, recomputes a checkpoint, or keeps a tensor ali
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
 
 from helpers.model.adapter.machinery import proves, take
+from helpers.model.adapter.storages import version_of
 
 _LEAF_ORDER = 2**64 - 1  # the sequence number that every AccumulateGrad has
 _VERSIONS = re.compile(r"is at version (\d+); expected version (\d+) instead")
@@ -65,7 +66,7 @@ def saved_tensors(node: Any) -> Iterator[Saved]:
             yield Saved("saved_tensors", None, "freed")
             return
         for position, raw in enumerate(raws):
-            if saved := _saved(f"saved_tensors[{position}]", raw, raw.unpack):
+            if saved := _saved(f"saved_tensors[{position}]", raw, _unpacking(node, "saved_tensors", raws, position)):
                 yield saved
         return
     for name, raw_attribute, attribute in _saved_names(type(node)):
@@ -76,7 +77,7 @@ def saved_tensors(node: Any) -> Iterator[Saved]:
             continue
         if isinstance(raw, tuple):
             for position, one in enumerate(raw):
-                if saved := _saved(f"{name}[{position}]", one, one.unpack):
+                if saved := _saved(f"{name}[{position}]", one, _unpacking(node, attribute, raw, position)):
                     yield saved
         elif saved := _saved(name, raw, partial(getattr, node, attribute)):
             yield saved
@@ -86,6 +87,26 @@ def saved_tensors(node: Any) -> Iterator[Saved]:
 def _require_hooks_in_sight() -> None:
     """Raise HelperError where a release does not tell whether a hook holds a tensor: then none may be unpacked."""
     take(torch, "_C", "_autograd", "SavedTensor", "unpack_hook")
+
+
+def _unpacking(node: Any, attribute: str, raws: tuple, position: int) -> Callable[[], Any]:
+    """Return a function that unpacks one of several saved tensors, as torch does before it uses it."""
+    raw = raws[position]
+    if unpack := getattr(raw, "unpack", None):
+        return unpack
+
+    def unpack_with_all() -> Any:  # torch 2.11 can unpack them together only
+        if any(one.unpack_hook is not None for one in raws):
+            return raw.data
+        try:
+            return getattr(node, attribute)[position]
+        except RuntimeError as error:
+            versions = _VERSIONS.search(str(error))
+            if versions and version_of(raw.data) != int(versions[1]):
+                return raw.data  # it was another one that changed
+            raise
+
+    return unpack_with_all
 
 
 def _saved(name: str, raw: Any, unpack: Any) -> Saved | None:
@@ -182,6 +203,17 @@ def _output_metadata_works() -> bool:
     )
 
 
+class _SavesAll(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *tensors: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(*tensors)
+        return tensors[0] * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad, None, None
+
+
 @proves(saved_tensors)
 def _saved_tensors_works() -> bool:
     x = _leaf()
@@ -199,7 +231,12 @@ def _saved_tensors_works() -> bool:
 
     with torch.autograd.graph.saved_tensors_hooks(lambda t: 7, fail):
         packed = list(saved_tensors((x * x).grad_fn))
-    return (
+    a, b = torch.ones(2), torch.ones(2)
+    custom = _SavesAll.apply(_leaf(), a, b)
+    b.add_(1)
+    several = [(s.name, s.state) for s in saved_tensors(custom.grad_fn)]
+    states = [("saved_tensors[0]", "alive"), ("saved_tensors[1]", "alive"), ("saved_tensors[2]", "changed")]
+    return several == states and (
         (alive.name, alive.state, freed.state) == ("result", "alive", "freed")
         and (changed.state, changed.versions) == ("changed", (0, 1))
         and [(s.value, s.state) for s in packed] == [(7, "packed")] * 2
