@@ -15,8 +15,10 @@ from helpers.model.adapter import operator_names, profiled_events, quiet_profile
 from helpers.model.dispatch.trace import trace_dispatch
 from helpers.model.finding import HelperError
 from tests.model.dispatch_programs import PROGRAMS, WRAPPING
+from tests.model.dispatch_trees import BY_MACHINE, stored, tree
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # of what torch calls beta
+STORED = stored()
 OPERATORS = {name.partition(".")[0] for name in operator_names() if not name.startswith("profiler::")}
 X = torch.ones(2, 3, requires_grad=True)
 
@@ -54,6 +56,15 @@ def test_the_calls_are_those_that_the_profiler_counts(program):
     PROGRAMS[program]()  # what happens only once is over
     assert traced(PROGRAMS[program]) == profiled(PROGRAMS[program])
     assert untouched()
+
+
+@pytest.mark.parametrize("program", STORED)
+def test_the_tree_is_the_same_on_every_supported_release(program):
+    assert tree(program) == STORED[program]
+
+
+def test_every_program_has_a_stored_tree_unless_the_machine_decides():
+    assert set(STORED) == set(PROGRAMS) - BY_MACHINE
 
 
 @pytest.mark.parametrize("program", WRAPPING)
