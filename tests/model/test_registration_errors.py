@@ -120,7 +120,7 @@ def test_nested_and_quantized_tensors_have_conversions_of_their_own():
     assert "to_padded_tensor" in finding.remedy
     healthy(lambda: nested.to_padded_tensor(0.0).cumsum(1))
     finding = known(lambda: torch.ones(2).int_repr())
-    assert "has a kernel for QuantizedCPU only" in finding.text
+    assert "for QuantizedCPU" in finding.text
     assert "This operator is for quantized CPU tensors" in finding.remedy
     healthy(lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8).int_repr())
 
@@ -132,8 +132,8 @@ def test_the_table_of_a_message_is_the_one_of_the_dispatcher():
     registered = [key for key in ("CPU", "CUDA", "Meta", "SparseCPU", "QuantizedCPU") if key in table.own]
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     assert registered == [key for key in ("CPU", "CUDA", "Meta", "SparseCPU") if has("aten::cumsum", key)]
-    assert "CUDA" in table.shared
-    assert not has("aten::cumsum", "CUDA")
+    assert "VE" in table.shared
+    assert not has("aten::cumsum", "VE")
 
 
 def test_every_key_of_a_tensor_has_words():
@@ -570,7 +570,6 @@ def test_a_kernel_that_does_not_fit_its_schema(library, schema, kernel, said):
     assert finding.text == explain_dispatch(lambda: operators(library).f(torch.ones(2))).text
 
 
-@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
 def test_keyword_arguments_have_the_names_of_the_schema(library):
     library.define("f(Tensor x, *, int n) -> Tensor")
     library.impl("f", lambda x, m: x * m, "CPU")
@@ -578,8 +577,9 @@ def test_keyword_arguments_have_the_names_of_the_schema(library):
         "without an argument named n, as its schema calls it"
         in known(lambda: operators(library).f(torch.ones(2), n=2)).text
     )
-    library.impl("f", lambda x, n: x * n, "CPU")
-    healthy(lambda: operators(library).f(torch.ones(2), n=2))
+    library.define("g(Tensor x, *, int n) -> Tensor")
+    library.impl("g", lambda x, n: x * n, "CPU")
+    healthy(lambda: operators(library).g(torch.ones(2), n=2))
 
 
 @pytest.mark.parametrize(

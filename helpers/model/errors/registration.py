@@ -98,12 +98,12 @@ explains_plainly(
     "Python alone torch.utils.backend_registration._setup_privateuseone_for_python_backend().",
 )
 explains_plainly(
-    r"Unsupported kind: (\w*)",
+    r"Unsupported kind: (?:', ')?(\w*)",
     '{call} names the kind {0}, and a Library has the kind "DEF", "FRAGMENT" or "IMPL"',
     'Use "DEF" to define operators of a new namespace, "FRAGMENT" to add some, "IMPL" to add kernels only.',
 )
 explains_plainly(
-    r"(\w+) is a reserved namespace\. Please try creating a library with another name",
+    r"(\w+)(?:', ')? is a reserved namespace\. Please try creating a library with another name",
     "{call}: the namespace {0} belongs to torch",
     "Choose a name of your own.",
 )
