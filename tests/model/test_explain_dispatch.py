@@ -520,6 +520,33 @@ def test_a_failing_call_is_explained_as_explain_error_does(fn):
     assert finding.trace.calls[-1].failed
 
 
+def test_an_error_that_was_caught_is_mentioned():
+    def careful():
+        try:
+            torch.ones(2).to_sparse().cumsum(0)
+        except NotImplementedError:
+            return torch.ones(2).cumsum(0)
+
+    finding = explain_dispatch(careful)
+    assert finding.cause == "a kernel ran"
+    assert finding.text.endswith("A call of aten::cumsum raised, and `careful` caught the error.")
+
+
+def test_an_interrupt_passes():
+    def interrupted():
+        torch.ones(2).sin()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        explain_dispatch(interrupted)
+
+
+def test_modules_and_operators_are_functions_too():
+    x = torch.ones(2, 2)
+    assert explain_dispatch(torch.nn.Linear(2, 2), x).operator == "aten::linear"
+    assert explain_dispatch(torch.ops.aten.add.Tensor, x, x).operator == "aten::add.Tensor"
+
+
 def test_the_operator_that_failed_innermost_is_named():
     finding = explain_dispatch(lambda: torch.ones(2) @ torch.ones(3))
     assert finding.operator == "aten::dot"

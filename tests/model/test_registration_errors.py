@@ -169,6 +169,11 @@ def test_none_for_a_tensor_is_said(library):
     assert "None came where a tensor was wanted" in explain_error(lambda: operators(library).f(None)).text
 
 
+def test_a_device_that_this_build_lacks_is_named():
+    error = AssertionError("Torch not compiled with CUDA enabled")  # raised only where a build lacks it
+    assert "asks for a device of CUDA, and this build of torch was made without it" in explain_error(error).text
+
+
 def test_tensors_on_two_devices_are_told_apart():
     x, y = torch.ones(2), torch.ones(2, device="meta")
     finding = explain_error(lambda: x + y)

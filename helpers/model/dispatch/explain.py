@@ -59,8 +59,8 @@ def explain_dispatch(fn: Callable, *args: Any) -> DispatchFinding:
         except Exception as error:  # the error is a part of the answer
             raised.append(error)
 
-    trace = replace(trace_dispatch(watched), function=name_of(fn))
     try:
+        trace = replace(trace_dispatch(watched), function=name_of(fn))
         return _finding(fn, trace, run, fallbacks, raised)
     finally:
         fallbacks.close()
@@ -110,6 +110,8 @@ def _finding(
     number = trace.roots.index(chosen) + 1
     more = f"{name_of(fn)} called {counted(calls, 'operator')} itself, and this was number {number}"
     text = f"{why(chosen)}.{f' {sentence_case(more)}.' if calls > 1 else ''}"
+    if failed := [call.operator for call in trace.calls if call.failed]:
+        text += f" A call of {failed[-1]} raised, and {name_of(fn)} caught the error."
     facts = {"keys": [step.key for step in chosen.steps], "dispatches": len(trace.dispatches)}
     return DispatchFinding(
         text=text, cause=RAN, operator=chosen.operator, path=chosen.path, calls=calls, trace=trace, facts=facts

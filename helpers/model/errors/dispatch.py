@@ -173,6 +173,13 @@ explains_plainly(
 )
 
 
+explains_plainly(
+    r"Torch not compiled with (\w+) enabled",
+    "{call} asks for a device of {0}, and this build of torch was made without it",
+    'Use another device, such as "cpu", or install the build of torch for your hardware.',
+)
+
+
 # Operators that are asked for, and are not there
 
 
