@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -590,15 +591,23 @@ def test_keyword_arguments_have_the_names_of_the_schema(library):
 @pytest.mark.parametrize(
     ("backward", "setup", "said"),
     [
-        (lambda g: g, None, "called a backward (<lambda>) that takes 1 and torch gave it 2"),
-        (lambda ctx, g: (g, g), None, "returned a gradient as value 2, and argument 2 of its forward is no tensor"),
-        (lambda ctx, g: g, lambda ctx, x: None, "called a setup_context (<lambda>) without an argument named inputs"),
+        (lambda g: g, None, r"called a backward \(<lambda>\) that takes 1 and torch gave it 2"),
+        (
+            lambda ctx, g: (g, g),
+            None,
+            "returned (a gradient as value 2|2 values, and the number of its arguments is 1)",
+        ),
+        (
+            lambda ctx, g: g,
+            lambda ctx, x: None,
+            r"called a setup_context \(<lambda>\) without an argument named inputs",
+        ),
     ],
 )
 def test_a_derivative_that_does_not_fit_its_operator(custom, backward, setup, said):
     op, x = custom(), torch.ones(2, requires_grad=True)
     torch.library.register_autograd(op._qualname, backward, setup_context=setup)
-    assert said in known(lambda: op(x).sum().backward()).text
+    assert re.search(said, known(lambda: op(x).sum().backward()).text)
 
 
 def test_a_function_of_yours_that_is_called_wrongly_is_no_kernel():
@@ -689,7 +698,7 @@ def lines_of(path, program: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(path)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
         capture_output=True,
         text=True,
         timeout=120,
