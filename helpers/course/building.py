@@ -25,6 +25,7 @@ from helpers.model.finding import HelperError, in_short
 SECONDS = 300  # after this time a compiler is taken to hang
 _loaded: dict[str, Path] = {}  # namespace -> the library that this process holds
 _failed = ""  # why the last build failed
+_said: set[str] = set()  # which reasons a cell has told in full
 
 
 def can_build(cell_id: str) -> bool:
@@ -36,7 +37,9 @@ def can_build(cell_id: str) -> bool:
     why = _failed or compiler_lack()
     if not why:
         return True
-    show_output(labelled(f"{why} What follows is from the published chapter."))
+    said = why.split(". ")[0].rstrip(".") + "." if why in _said else why  # the remedy once, the cause each time
+    _said.add(why)
+    show_output(labelled(f"{said} What follows is from the published chapter."))
     for output in as_displays(stored_outputs(COURSE_NOTEBOOKS, cell_id)):
         show_output(output)
     return False
@@ -97,14 +100,13 @@ def _folder() -> Path:
 
 def _compile(compiler: str, source: str, library: Path) -> str:
     """Compile; return "", or why not in one sentence. The file appears whole or not at all."""
-    from torch.utils.cpp_extension import include_paths, library_paths  # here: its import takes a while
-
+    # The folders that torch.utils.cpp_extension would name. Its import takes a while, and complains without a GPU.
+    home = Path(torch.__file__).parent
     with tempfile.TemporaryDirectory(dir=library.parent, prefix="building-") as folder:
         code, made = Path(folder, "operators.cpp"), Path(folder, library.name)
         code.write_text(source, encoding="utf-8")
         command = [compiler, "-std=c++20", "-O1", "-fPIC", "-shared", "-w", str(code), "-o", str(made)]
-        command += [f"-I{path}" for path in include_paths()]
-        command += [option for path in library_paths() for option in (f"-L{path}", f"-Wl,-rpath,{path}")]
+        command += [f"-I{home / 'include'}", f"-L{home / 'lib'}", f"-Wl,-rpath,{home / 'lib'}"]
         command += ["-lc10", "-ltorch_cpu"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)

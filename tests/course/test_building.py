@@ -30,6 +30,7 @@ needs_compiler = pytest.mark.skipif(bool(compiler_lack()), reason=compiler_lack(
 def _own_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(building, "_folder", lambda: tmp_path)
     monkeypatch.setattr(building, "_failed", "")
+    monkeypatch.setattr(building, "_said", set())
 
 
 @needs_compiler
@@ -71,7 +72,10 @@ def test_without_a_compiler_a_cell_shows_what_it_shows_in_the_published_chapter(
     assert not can_build("some-cell")
     out = capsys.readouterr().out
     assert "There is no C++ compiler here." in out
+    assert "install" in out
     assert "as published\n" in out
+    assert not can_build("some-cell")
+    assert "install" not in capsys.readouterr().out, "the remedy is told once"
     with pytest.raises(HelperError, match="There is no C\\+\\+ compiler here"):
         build_operators(SOURCE)
 
