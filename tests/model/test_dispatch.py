@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from helpers.model.adapter import operator_names, profiled_events, quiet_profiler, thread_keys
@@ -167,6 +168,24 @@ def test_the_unseen_step_of_a_factory_is_told_from_its_result_and_marked():
     assert repr(trace_dispatch(torch.zeros, 2)).splitlines()[1] == (
         "  aten::empty.memory_format  BackendSelect → CPU (inferred)"
     )
+
+
+@pytest.mark.parametrize("program", ["nested tensor", "linear", "custom op", "powers of a number", "backward"])
+def test_a_function_mode_of_the_reader_is_asked_as_without_a_trace(program):
+    class Notes(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            names.append(getattr(func, "__name__", ""))
+            return func(*args, **(kwargs or {}))
+
+    def under_a_mode():
+        with Notes():
+            return PROGRAMS[program]()
+
+    names: list[str] = []
+    under_a_mode()
+    plain, names = names, []
+    assert traced(under_a_mode) == traced(PROGRAMS[program])
+    assert names == plain
 
 
 def test_a_custom_operator_is_seen_with_what_its_kernel_calls():

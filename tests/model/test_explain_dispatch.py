@@ -461,8 +461,7 @@ def test_no_healthy_program_is_accused_and_none_is_traced_in_another_way(program
     assert (finding.cause, finding.remedy) == ("a kernel ran", "")
     assert ",," not in finding.text
     torch.manual_seed(0)
-    if program != "nested tensor":  # made in C++, which asks a mode that watches calls for each operator once more
-        assert repr(finding.trace) == repr(trace_dispatch(PROGRAMS[program]))
+    assert repr(finding.trace) == repr(trace_dispatch(PROGRAMS[program]))
 
 
 def test_our_hooks_leave_the_graph_with_the_run(library):

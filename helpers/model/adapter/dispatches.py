@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 
 from helpers.model.adapter.dispatch import has_kernel, kernel_table, key_of, operator_full_name, operator_schema
 from helpers.model.adapter.machinery import proves, take
+from helpers.model.adapter.watching import plain_access
 
 
 class Seen(NamedTuple):
@@ -111,15 +112,19 @@ def _run_kernel(seen: Seen) -> Any:
     own = has_kernel(name, seen.key)
     key = key_of(kernel.alias if kernel.alias and not own else seen.key)
     run = take(seen.operator, "_op_dk")
+    # A TorchFunctionMode was asked when the call left Python; only code in Python would ask it again.
+    asked = nullcontext() if ".py:" in kernel.registered else plain_access()
     try:
-        return run(key, *seen.args, **seen.kwargs)
+        with asked:
+            return run(key, *seen.args, **seen.kwargs)
     except RuntimeError as error:
         if "but instead found type" not in str(error) or not (numbers := _numbers_for_tensors(seen)):
             raise
         tensors = {name: _as_tensor(value, seen) for name, value in numbers.items()}
     names = [argument.name for argument in operator_schema(seen.operator).arguments]
     args = [tensors.get(name, value) for name, value in zip(names, seen.args, strict=False)]
-    return run(key, *args, **seen.kwargs | {name: t for name, t in tensors.items() if name in seen.kwargs})
+    with plain_access():
+        return run(key, *args, **seen.kwargs | {name: t for name, t in tensors.items() if name in seen.kwargs})
 
 
 def _numbers_for_tensors(seen: Seen) -> dict[str, Any]:
