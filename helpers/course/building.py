@@ -93,7 +93,8 @@ def _folder() -> Path:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError:
             continue
-        if os.access(folder, os.W_OK):
+        # Code is loaded from here, so the folder must be nobody else's.
+        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
             return folder
     raise HelperError("no folder can be written to, neither .course in the course nor the one for temporary files")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import math
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import numpy as np
 import pytest
 import torch
@@ -17,6 +19,7 @@ import torch
 from helpers.course.exercises.chapter_06 import EXERCISES
 from helpers.course.quiz import check
 from helpers.model.adapter import operator_names, registrations
+from tools.nbharness.run import run_notebooks
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {"torch": torch, "math": math, "np": np, "functools": functools}
@@ -275,3 +278,16 @@ def test_wrong_and_odd_answers_about_the_device_get_their_sentence():
 @pytest.mark.parametrize(("exercise", "words"), [("ex-device", "run the cell"), ("ex-fallback", "run the cells above")])
 def test_without_a_device_the_check_says_what_to_run(exercise, words):
     assert words in verdict(exercise, "answer = lambda x, *, out: out").text
+
+
+def test_the_chapter_runs_twice_in_one_kernel(tmp_path):
+    notebook = nbformat.read(ROOT / "notebooks/06_registration.ipynb", as_version=4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    again = copy.deepcopy(cells)
+    for cell in again:
+        cell.id += "-again"
+    path = (tmp_path / "06_registration.ipynb").resolve()
+    nbformat.write(nbformat.v4.new_notebook(cells=[*cells, *again]), path)
+    runs = run_notebooks([path])[path]
+    assert len(runs) == 2 * len(cells)
+    assert [(run.id, run.sentence) for run in runs if run.outcome not in ("same", "not-compared")] == []
