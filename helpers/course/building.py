@@ -96,7 +96,7 @@ def _folder() -> Path:
         # Code is loaded from here, so the folder must be nobody else's.
         if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
             return folder
-    raise HelperError("no folder can be written to, neither .course in the course nor the one for temporary files")
+    raise HelperError("no folder of yours can be written to, neither .course in the course nor one for temporary files")
 
 
 def _compile(compiler: str, source: str, library: Path) -> str:

@@ -23,6 +23,7 @@ at::Tensor same(const at::Tensor& x) { return x; }
 TORCH_LIBRARY(SPACE, library) { library.def("same(Tensor(a) x) -> Tensor(a)"); }
 TORCH_LIBRARY_IMPL(SPACE, CPU, library) { library.impl("same", &same); }
 """
+own_folder = building._folder
 needs_compiler = pytest.mark.skipif(bool(compiler_lack()), reason=compiler_lack())
 
 
@@ -93,3 +94,12 @@ def test_a_cell_in_cpp_is_not_compared_without_a_compiler(tmp_path):
 def test_the_course_asks_the_same_compiler_question_everywhere(monkeypatch):
     monkeypatch.setattr(sys.modules["platform"], "system", lambda: "Windows")
     assert compiler_lack() == "The course compiles its operators on Linux and macOS only."
+
+
+def test_a_library_is_kept_in_no_folder_of_somebody_else(monkeypatch, tmp_path):
+    monkeypatch.setattr(building, "COURSE_NOTEBOOKS", tmp_path / "notebooks")
+    assert own_folder() == tmp_path / ".course" / "operators"
+    monkeypatch.setattr("os.getuid", lambda: 12345)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    with pytest.raises(HelperError, match="no folder of yours can be written to"):
+        own_folder()

@@ -28,7 +28,7 @@ WRONG = {
         (
             f"{_HYPOT}def backward_of_hypot(ctx, gradient):\n    x, y, length = ctx.saved_tensors\n"
             "    return gradient * x / length",
-            "raised",
+            r"Backward returned a tensor of shape \(2,\); a gradient for x and one for y",
         ),
         (
             f"{_HYPOT}def backward_of_hypot(ctx, gradient):\n    x, y, length = ctx.saved_tensors\n"
@@ -99,7 +99,10 @@ WRONG = {
         ('clip_schema = "clip(Tensor x, float low, float high, int times=1) -> Tensor"', "Argument 3 is float"),
         ('clip_schema = "clip(Tensor x, float low, float? high, int times) -> Tensor"', "default 1"),
         ('clip_schema = "clip(Tensor x, float low, float? high, int times=1)"', "torch can't read this schema"),
-        ('clip_schema = "clip(Tensor x, float low, float? high) -> Tensor"', "Argument 4 is nothing"),
+        (
+            'clip_schema = "clip(Tensor x, float low, float? high) -> Tensor"',
+            "Your schema has 3 arguments, and the function 4",
+        ),
     ],
     "ex-device": [
         ("def neg_out(x, *, out):\n    return -array_of(x)", "raised|holds"),

@@ -44,6 +44,11 @@ def asks_for(call: str) -> Callable:
     return around
 
 
+def came(answer: Any) -> str:
+    """Return an answer as it stands in a sentence; a function is "a function", also when its calls are watched."""
+    return in_short(inspect.unwrap(answer) if callable(answer) else answer)
+
+
 def close(found: Any, truth: torch.Tensor, atol: float = 1e-5) -> bool:
     """Say whether `found` is a tensor with the shape and the numbers of `truth`, whatever its dtype."""
     if not isinstance(found, torch.Tensor) or found.shape != truth.shape or found.is_meta or found.is_complex():

@@ -14,17 +14,18 @@ from helpers.explore.panel import in_words
 from helpers.model.adapter import device_of_private_key, find_operator, kernel_table, operator_schema, scoped_library
 from helpers.model.dispatch.operators import show_op
 from helpers.model.finding import in_short
+from helpers.model.words import counted
 
 from ..quiz import Outcome, right, wrong
-from .asking import asks_for, close
+from .asking import asks_for, came, close
 from .letters import compare_letters
-from .registration_checks import SPACE
+from .registration_checks import SPACE, parse_complaint
 
 
 def structured_work(answer: Any) -> Outcome:
     """Exercise 6.1: who does the work of tanh, and with which C++ function."""
     if not isinstance(answer, (list, tuple)) or len(answer) != 2 or not all(isinstance(part, str) for part in answer):
-        return wrong(f'Two names are wanted, such as ("add.out", "add_out"), and {in_short(answer)} came.')
+        return wrong(f'Two names are wanted, such as ("add.out", "add_out"), and {came(answer)} came.')
     operator, function = (part.strip().removeprefix("aten::") for part in answer)
     worker = show_op("tanh").structured
     kernel = show_op(worker).declared["CPU"]
@@ -62,7 +63,7 @@ _CLIPPED = ["Tensor", "float", "Optional[float]", "int"]
 def cpp_schema(answer: Any) -> Outcome:
     """Exercise 6.9: the schema that fits a C++ function."""
     if not isinstance(answer, str):
-        return wrong(f"A schema is wanted, a string, and {in_short(answer)} came.")
+        return wrong(f"A schema is wanted, a string, and {came(answer)} came.")
     if not re.match(r"\s*clip\s*\(", answer):
         return wrong('The schema starts with the operator\'s name: "clip(…".')
     for word, name in (("double", "float"), ("int64_t", "int"), ("optional<", "float?"), ("at::", "Tensor")):
@@ -75,13 +76,12 @@ def cpp_schema(answer: Any) -> Outcome:
             types, returns = [str(a.type) for a in schema.arguments], [str(a.type) for a in schema.returns]
             last = schema.arguments[-1].default_value if schema.arguments else None
     except Exception as error:
-        return wrong(f"torch can't read this schema: {in_words(error)}.")
+        return wrong(f"torch can't read this schema: {parse_complaint(error)}.")
     if types != _CLIPPED:
-        place = next((i for i, pair in enumerate(zip(types, _CLIPPED, strict=False)) if pair[0] != pair[1]), len(types))
-        if place >= len(_CLIPPED):
-            return wrong(f"The function has {len(_CLIPPED)} arguments, and the schema {len(types)}.")
-        found = types[place] if place < len(types) else "nothing"
-        return wrong(f"Argument {place + 1} is {found} in your schema; look at its type in the function.")
+        if len(types) != len(_CLIPPED):
+            return wrong(f"Your schema has {counted(len(types), 'argument')}, and the function {len(_CLIPPED)}.")
+        place = next(i for i, (found, wanted) in enumerate(zip(types, _CLIPPED, strict=True)) if found != wanted)
+        return wrong(f"Argument {place + 1} is {types[place]} in your schema; look at its type in the function.")
     if last != 1:
         return wrong("The last argument has the default 1 in the function: int times=1.")
     if returns != ["Tensor"]:

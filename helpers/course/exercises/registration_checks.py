@@ -23,7 +23,7 @@ from helpers.model.finding import in_short
 from helpers.model.words import counted
 
 from ..quiz import Outcome, right, wrong
-from .asking import asks_for, close
+from .asking import asks_for, came, close
 from .letters import compare_letters
 
 SPACE = "course_check"
@@ -52,17 +52,25 @@ def _complaint(operator: Any, *args: Any, tests: str) -> str:
 def hypot_backward(answer: Any) -> Outcome:
     """Exercise 6.3: a pair of functions for `register_autograd`."""
     if not isinstance(answer, (list, tuple)) or len(answer) != 2 or not all(map(callable, answer)):
-        return wrong(f"Two functions are wanted, (remember, backward), and {in_short(answer)} came.")
+        return wrong(f"Two functions are wanted, (remember, backward), and {came(answer)} came.")
     remember, backward = answer
     x, y = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in ([3.0, 5.0], [4.0, -12.0]))
     weights = torch.tensor([1.0, 10.0], dtype=torch.float64)
+    given: list[Any] = []
+
+    def noted(ctx: Any, gradient: torch.Tensor) -> Any:
+        given.append(backward(ctx, gradient))
+        return given[-1]
+
     with _operator("hypot(Tensor x, Tensor y) -> Tensor", _numpy(np.hypot)) as (operator, library):
-        torch.library.register_autograd(f"{SPACE}::hypot", backward, setup_context=remember, lib=library)
+        torch.library.register_autograd(f"{SPACE}::hypot", noted, setup_context=remember, lib=library)
         try:
             (operator(x, y) * weights).sum().backward()
         except NotImplementedError:  # the stub
             raise
         except Exception as error:
+            if given and not (isinstance(given[0], (list, tuple)) and len(given[0]) == 2):
+                return wrong(f"Backward returned {in_short(given[0])}; a gradient for x and one for y are wanted.")
             return wrong(f"Forward and backward with your functions raised {in_words(error)}.")
     for name, leaf, other in (("x", x, y), ("y", y, x)):
         slope = (leaf / torch.hypot(leaf, other)).detach()
@@ -131,6 +139,11 @@ def aliasing(answer: Any) -> Outcome:
     return compare_letters(answer, truth, {k: why for k, (_, why) in _SUSPECTS.items()}, "opcheck names the same.")
 
 
+def parse_complaint(error: Exception) -> str:
+    """Return what torch's parser of schemas says, in one line without the address of a page."""
+    return in_words(error).split("; for a full list")[0].rstrip(".:")
+
+
 def _scale(x: torch.Tensor, factor: float) -> None:
     x.mul_(factor)
 
@@ -138,7 +151,7 @@ def _scale(x: torch.Tensor, factor: float) -> None:
 def mutation_schema(answer: Any) -> Outcome:
     """Exercise 6.6: a schema that tells of a write."""
     if not isinstance(answer, str):
-        return wrong(f"A schema is wanted, a string, and {in_short(answer)} came.")
+        return wrong(f"A schema is wanted, a string, and {came(answer)} came.")
     if not re.fullmatch(r"\s*scale_\s*\(.*", answer, re.DOTALL):
         return wrong('The schema starts with the operator\'s name: "scale_(…".')
     try:
@@ -155,7 +168,7 @@ def mutation_schema(answer: Any) -> Outcome:
             if said := _complaint(operator, torch.ones(3), 2.0, tests="test_schema"):
                 return wrong(f"opcheck says: {said}.")
     except Exception as error:
-        return wrong(f"torch can't read this schema: {in_words(error)}.")
+        return wrong(f"torch can't read this schema: {parse_complaint(error)}.")
     return right("Now PyTorch knows that the call writes into x.")
 
 
