@@ -120,7 +120,7 @@ def compiler_item(find: Callable[[str], str | None] = shutil.which) -> Item:
         (name for name in (os.environ.get("CXX", ""), "c++", "g++", "clang++", "cl") if name and find(name)), None
     )
     if name:
-        return Item("C++ compiler", name, "ok", "Chapters 4 and 6 will build their operators with it.")
+        return Item("C++ compiler", name, "ok", "Chapter 6 builds its operator in C++ with it.")
     remedy = {
         "Linux": "install the package g++",
         "Darwin": "run xcode-select --install",
