@@ -126,7 +126,7 @@ def compiler_item(find: Callable[[str], str | None] = shutil.which) -> Item:
         "Darwin": "run xcode-select --install",
         "Windows": "install the Build Tools for Visual Studio",
     }.get(platform.system(), "install g++ or clang++")
-    lack = f"Chapters 0 to 3 need none. To build operators in chapters 4 and 6, {remedy}."
+    lack = f"Chapters 0 to 3 need none. To build the operator of chapter 6, {remedy}."
     return Item("C++ compiler", "none", "lack", lack)
 
 
