@@ -51,10 +51,7 @@ class Finding:
 
     def _repr_html_(self) -> str:
         remedy = f'<br><span style="color:#767676">→</span> {with_code(self.remedy)}' if self.remedy else ""
-        return (
-            '<div role="note" style="border-left:4px solid #0072b2;padding:2px 0 2px 12px;max-width:56em">'
-            f"{with_code(self.text)}{remedy}</div>"
-        )
+        return note(f"{with_code(self.text)}{remedy}")
 
 
 LONGEST_ECHO = 60
@@ -105,6 +102,11 @@ def kind_of(value: Any, adjective: str = "") -> str:
         return "None"
     words = f"{adjective} {type(value).__name__}".strip()
     return f"{'an' if _VOWEL.match(words) else 'a'} {words}"
+
+
+def note(content: str, *, width: int = 56) -> str:
+    """Return HTML content beside the blue bar of a note, at most `width` letters wide."""
+    return f'<div role="note" style="border-left:4px solid #0072b2;padding:2px 0 2px 12px;max-width:{width}em">{content}</div>'
 
 
 def with_code(text: str) -> str:

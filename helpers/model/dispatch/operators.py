@@ -17,7 +17,7 @@ from helpers.model.dispatch.aliases import Aliases, describe_aliases, read_alias
 from helpers.model.dispatch.formulas import Gradient, find_gradient
 from helpers.model.dispatch.opnames import name_operator
 from helpers.model.dispatch.packaged import NATIVE, find_entry, find_source, has_file, read_dispatch, read_line
-from helpers.model.finding import with_code
+from helpers.model.finding import note, with_code
 
 _RESOLVED = ("CPU", "CUDA", "Meta", "AutogradCPU")
 # Groups of keys by the beginning of their names; what fits none is a backend.
@@ -124,10 +124,7 @@ class Operator:
             else:
                 text = escape("\n".join(body))
                 parts.append(f'<div>{head}<pre style="margin:2px 0 6px 2em;white-space:pre-wrap">{text}</pre></div>')
-        return (
-            '<div role="note" style="border-left:4px solid #0072b2;padding:2px 0 2px 12px;max-width:70em">'
-            f"{''.join(parts)}</div>"
-        )
+        return note("".join(parts), width=70)
 
     def _parts(self) -> list[tuple[str, list[str]]]:
         """Return what both forms show: a label and its lines. Parts of one line stand behind their label."""

@@ -10,7 +10,7 @@ from typing import Any
 from helpers.model.adapter import kernel_table, python_kernel
 from helpers.model.dispatch.opnames import name_operator
 from helpers.model.dispatch.trace import key_order
-from helpers.model.finding import HelperError, in_short
+from helpers.model.finding import HelperError, in_short, note
 from helpers.model.words import quoted
 
 
@@ -38,10 +38,7 @@ class KernelSource:
 
     def _repr_html_(self) -> str:
         code = f'<pre style="margin:6px 0 0 0">{escape(self.code)}</pre>' if self.code else ""
-        return (
-            '<div role="note" style="border-left:4px solid #0072b2;padding:2px 0 2px 12px;max-width:70em">'
-            f"{escape(self.sentence)}{code}</div>"
-        )
+        return note(f"{escape(self.sentence)}{code}", width=70)
 
 
 def show_kernel(operator: Any, key: str) -> KernelSource:
