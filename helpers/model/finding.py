@@ -106,7 +106,8 @@ def kind_of(value: Any, adjective: str = "") -> str:
 
 def note(content: str, *, width: int = 56) -> str:
     """Return HTML content beside the blue bar of a note, at most `width` letters wide."""
-    return f'<div role="note" style="border-left:4px solid #0072b2;padding:2px 0 2px 12px;max-width:{width}em">{content}</div>'
+    style = f"border-left:4px solid #0072b2;padding:2px 0 2px 12px;max-width:{width}em"
+    return f'<div role="note" style="{style}">{content}</div>'
 
 
 def with_code(text: str) -> str:
