@@ -7,11 +7,14 @@ Nothing of the reader's is kept alive, and no result changes.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -238,18 +241,30 @@ class Recorder(Watch):
                     self.record.tensors[self.number(t)].text = name
 
 
-_FUNCTION = sys.modules["torch.autograd.function"].__file__
+_known_forwards: WeakKeyDictionary[CodeType, bool] = WeakKeyDictionary()
 
 
 def _function_running() -> str:
     """Return the name of the reader's custom Function whose forward is running; from the code of the frames alone."""
-    frame, inner = sys._getframe(2), None
+    frame = sys._getframe(2)
     while frame is not None and frame.f_code is not READER:
-        if frame.f_code.co_filename == _FUNCTION and frame.f_code.co_name == "apply" and inner is not None:
-            mine = inner.co_name == "forward" and not is_library(inner.co_filename)
-            return inner.co_qualname.split(".")[-2] if mine and "." in inner.co_qualname else ""
-        frame, inner = frame.f_back, frame.f_code
+        code = frame.f_code
+        if code.co_name == "forward" and not is_library(code.co_filename) and _is_of_a_function(code):
+            return code.co_qualname.split(".")[-2]
+        frame = frame.f_back
     return ""
+
+
+def _is_of_a_function(code: CodeType) -> bool:
+    """Say whether this is the forward of a `torch.autograd.Function`; `apply` itself may leave no frame."""
+    if code not in _known_forwards:
+        waiting, found = [torch.autograd.Function], False
+        while waiting and not found:
+            kind = waiting.pop()
+            waiting += kind.__subclasses__()
+            found = getattr(inspect.unwrap(kind.forward), "__code__", None) is code
+        _known_forwards[code] = found and "." in code.co_qualname
+    return _known_forwards[code]
 
 
 def _seen(number: int, t: torch.Tensor) -> Seen:
