@@ -123,6 +123,9 @@ class _Watched:
         return self.function(*args, **kwargs)
 
 
+_Watched.__name__ = "function"  # so a check that says what came calls it what the reader wrote
+
+
 def _cause(watched: _Watched | None, answer: Any) -> str:
     if watched is not None and watched.call is not None:
         return f"{watched.call} "

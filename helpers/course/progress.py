@@ -8,6 +8,7 @@ from html import escape
 from helpers.course.answers import book
 from helpers.course.questions import chapters, questions
 from helpers.model.finding import HelperError, in_short
+from helpers.model.words import listed
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,8 @@ def show_progress(chapter: int | None = None) -> Progress:
     if chapter is not None:
         names = [name for name in names if name == f"chapter_{chapter:02d}"] if isinstance(chapter, int) else []
         if not names:
-            raise HelperError(
-                f"there is no chapter {in_short(chapter)}; chapters are numbers from 0 to {len(chapters()) - 1}"
-            )
+            numbers = listed(int(name[-2:]) for name in chapters())
+            raise HelperError(f"there is no chapter {in_short(chapter)}; there are chapters {numbers}")
     return Progress(tuple(_of_chapter(name) for name in names))
 
 

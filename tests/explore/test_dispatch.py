@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
+
 import pytest
 import torch
 
@@ -113,6 +115,83 @@ def test_the_readers_tensors_stay_as_they_are():
     assert not torch.is_inference_mode_enabled()
 
 
+_Pair = namedtuple("_Pair", "a b")
+
+
+def conjugate() -> torch.Tensor:
+    return torch.ones(3, dtype=torch.complex64).conj()
+
+
+def inference() -> torch.Tensor:
+    with torch.inference_mode():
+        return torch.ones(3)
+
+
+@pytest.mark.parametrize(
+    ("fn", "args"),
+    [
+        (torch.index_select, (X, 0, torch.tensor([0, 1]))),
+        (torch.nn.functional.cross_entropy, (X, torch.tensor([0, 1]))),
+        (torch.nn.functional.embedding, (torch.tensor([0, 1]), X)),
+        (torch.where, (X > 0, X, X.clone().requires_grad_())),
+        (torch.mul, (torch.eye(2, 3).to_sparse(), X)),
+        (torch.mul, (conjugate(), conjugate())),
+        (torch.neg, (conjugate().imag,)),
+        (torch.exp, (inference(),)),
+        (lambda d: d["a"] + d["b"][0], ({"a": X, "b": [X]},)),
+        (lambda pair: pair.a + pair.b, (_Pair(X, X),)),
+        (torch.nn.Linear(3, 2), (X,)),
+        (lambda module, t: module(t), (torch.nn.Linear(3, 2), X)),
+    ],
+)
+def test_before_a_switch_is_touched_the_trace_is_that_of_the_readers_own_call(fn, args):
+    app = DispatchExplorer(fn, args)
+    assert repr(app.trace) == repr(trace_dispatch(fn, *args))
+    for name, value in (("device", "meta"), ("device", app.given["device"]), ("mode", "no_grad"), ("mode", "normal")):
+        app.change(name, value)
+    assert repr(app.trace) == repr(trace_dispatch(fn, *args))
+
+
+def test_a_module_goes_with_its_input_and_stays_as_it_was():
+    net = torch.nn.Linear(3, 2)
+    panel = explore_dispatch(net, X)
+    assert change(panel, ("dtype", "float64"))["mood"] == ""
+    assert change(panel, ("device", "meta"))["mood"] == ""
+    assert (net.weight.dtype, net.weight.device.type) == (torch.float32, "cpu")
+
+
+def test_a_tensor_in_a_dict_is_a_copy():
+    given = {"a": torch.zeros(2)}
+    panel = explore_dispatch(lambda d: d["a"].add_(1), given)
+    change(panel, ("mode", "no_grad"))
+    assert given["a"].tolist() == [0, 0]
+
+
+def test_the_readers_random_numbers_are_not_used_up():
+    torch.manual_seed(0)
+    wanted = torch.rand(3)
+    torch.manual_seed(0)
+    change(explore_dispatch(torch.nn.functional.dropout, X), ("mode", "no_grad"))
+    assert torch.equal(torch.rand(3), wanted)
+
+
+def test_a_gradient_that_a_dtype_hides_comes_back_with_the_dtype():
+    panel = explore_dispatch(torch.sin, torch.ones(2, requires_grad=True))
+    assert control(change(panel, ("dtype", "int64")), "requires_grad")["value"] == "no"
+    assert control(change(panel, ("dtype", "float32")), "requires_grad")["value"] == "yes"
+
+
+def test_an_inference_tensor_stays_one_in_another_dtype():
+    state = change(explore_dispatch(torch.exp, inference()), ("dtype", "float64"))
+    assert state["sentence"] == "dtype is float64 now. Every call meets the same keys as before."
+
+
+def test_choosing_a_call_says_where_that_one_went():
+    panel = explore_dispatch(linear, X, W)
+    options = control(panel.state(), "shown")["options"]
+    assert change(panel, ("mode", "no_grad"), ("shown", options[2]))["sentence"].startswith("aten::t: AutogradCPU →")
+
+
 def test_tensors_in_lists_are_switched_too():
     panel = explore_dispatch(torch.cat, [X, X])
     assert "Meta" in change(panel, ("device", "meta"))["sentence"]
@@ -157,11 +236,11 @@ def test_the_stepper_follows_every_dispatch_in_order():
     panel = explore_dispatch(trace)
     said = [change(panel, ("step", n))["sentence"] for n in range(1, len(trace.dispatches) + 1)]
     assert said[:5] == [
-        "aten::linear at AutogradCPU: math kernel, made of other operators.",
+        "aten::linear at AutogradCPU: math kernel, made of other operators. It calls aten::t and aten::matmul.",
         "aten::linear › aten::t at AutogradCPU: autograd kernel: hands the call on.",
         "aten::linear › aten::t at ADInplaceOrView: kernel: hands the call on.",
-        "aten::linear › aten::t at CPU: kernel for all backends.",
-        "aten::linear › aten::t › aten::transpose.int at CPU: kernel for all backends.",
+        "aten::linear › aten::t at CPU: kernel for all backends. It calls aten::transpose.int.",
+        "aten::linear › aten::t › aten::transpose.int at CPU: kernel for all backends. It calls aten::as_strided.",
     ]
     assert [s.partition(" at ")[2].partition(":")[0] for s in said] == [d.key for d in trace.dispatches]
 

@@ -298,7 +298,7 @@ def test_the_thread_has_the_same_keys_after_a_trace():
 
 
 def test_a_function_that_calls_no_operator_says_so():
-    assert repr(trace_dispatch(lambda: 3)) == "the lambda called no operator"
+    assert repr(trace_dispatch(lambda: 3)) == "the lambda called no operator in this thread"
 
 
 def test_a_long_trace_is_printed_in_part():

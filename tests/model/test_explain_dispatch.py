@@ -112,7 +112,7 @@ def test_the_trace_is_the_one_that_trace_dispatch_gives():
 def test_a_function_without_operators_says_so():
     finding = explain_dispatch(lambda: 3)
     assert finding.cause == "no operator"
-    assert finding.text == "The lambda called no operator, so the dispatcher chose no kernel."
+    assert finding.text == "The lambda called no operator in this thread, so the dispatcher chose no kernel."
 
 
 def test_an_error_that_is_not_of_torch_is_told_as_explain_error_tells_it():

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from helpers.model.adapter.machinery import proves, take
+from helpers.model.finding import HelperError, kind_of
 
 OWN = "PythonDispatcher"  # the key by which the dispatches are watched: not the reader's
 _LINE = re.compile(r"(\w+): (fallthrough )?(?:registered (?:at|by) )?(.*?)(?: \[([\w ]+)\])?$")
@@ -57,7 +58,9 @@ def key_names(keys: Any) -> tuple[str, ...]:
 
 
 def tensor_keys(t: torch.Tensor) -> tuple[str, ...]:
-    """Return the dispatch keys that a tensor carries."""
+    """Return the dispatch keys that a tensor carries, the highest priority first. HelperError for what is no tensor."""
+    if not isinstance(t, torch.Tensor):
+        raise HelperError(f"tensor_keys takes a tensor, and {kind_of(t)} came")
     return key_names(_tensor_key_set(t))
 
 
@@ -92,8 +95,8 @@ def all_keys() -> tuple[str, ...]:
 
 
 def key_of(name: str) -> Any:
-    """Return the `DispatchKey` with a name."""
-    return take(torch, "_C", "DispatchKey", name)
+    """Return the `DispatchKey` with a name, also of the keys that torch gives no name in Python."""
+    return take(torch, "_C", "_dispatch_key_parse")(name)
 
 
 def operator_names() -> list[str]:
@@ -112,7 +115,7 @@ def find_operator(name: str) -> Any:
     base, _, overload = rest.partition(".")
     try:
         return getattr(getattr(getattr(torch.ops, space), base), overload or "default")
-    except AttributeError:
+    except (AttributeError, RuntimeError):  # torch parses the name, and complains about the form of some
         raise KeyError(name) from None
 
 

@@ -104,7 +104,7 @@ def _finding(
             calls=calls, trace=trace, facts=lost.facts,
         )  # fmt: skip
     if not calls:
-        text = f"{name_of(fn)} called no operator, so the dispatcher chose no kernel."
+        text = f"{name_of(fn)} called no operator in this thread, so the dispatcher chose no kernel."
         return DispatchFinding(text=text, cause=NOTHING, trace=trace)
     chosen = _chosen(trace)
     number = trace.roots.index(chosen) + 1

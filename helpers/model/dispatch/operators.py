@@ -40,8 +40,8 @@ _GROUPS = {
     ),
 }
 _COMPOSITE = {
-    "CompositeImplicitAutograd": "composite implicit: one kernel for all backends, made of other operators; autograd "
-    "follows these",
+    "CompositeImplicitAutograd": "composite implicit: one kernel, made of other operators, for each backend without "
+    "its own; autograd follows these",
     "CompositeExplicitAutograd": "composite explicit: one kernel for all backends; a gradient needs an Autograd kernel",
     "CompositeExplicitAutogradNonFunctional": "composite explicit, non-functional: one kernel for backends without "
     "their own, which calls the in-place or out= variant",

@@ -104,6 +104,8 @@ def _near(name: str) -> str:
     """Return the end of the sentence: names that are spelled nearly so, or that the namespace is empty."""
     space = name.partition("::")[0]
     known = operator_names()
+    if not space:
+        return ""
     if not any(n.startswith(f"{space}::") for n in known):
         return f": nothing is registered in the namespace {space}, so import the library that defines it first"
     names = {_short(n) for n in known} | {_short(n.partition(".")[0]) for n in known}

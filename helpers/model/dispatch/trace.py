@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -133,7 +133,7 @@ class DispatchTrace:
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """The name of each call's operator, as the profiler lists them."""
+        """The name of each call's operator, without the overload."""
         return tuple(d.name for d in self.calls)
 
     def __repr__(self) -> str:
@@ -142,8 +142,8 @@ class DispatchTrace:
         if hidden > 0:
             lines[self.MOST_LINES :] = [f"… {hidden:,} more calls"]
         if self.error:
-            lines.append(f"raised {self.error}")
-        return "\n".join(lines) or f"{self.function} called no operator"
+            lines.append(f"raised {self.error.partition('. ')[0]}")
+        return "\n".join(lines) or f"{self.function} called no operator in this thread"
 
     def outline(self) -> Iterator[tuple[int, Dispatch]]:
         """Give each call with its depth: 0 for a call of the function, 1 for one of its kernels, and so on."""
@@ -160,11 +160,12 @@ class DispatchTrace:
         return tuple(key for key in key_order() if key in ran)
 
 
-def trace_dispatch(fn: Callable, *args: Any) -> DispatchTrace:
-    """Run `fn(*args)` once and return every dispatch that it caused, as a `DispatchTrace`.
+def trace_dispatch(fn: Callable, *args: Any, **kwargs: Any) -> DispatchTrace:
+    """Run `fn(*args, **kwargs)` once and return every dispatch that it caused, as a `DispatchTrace`.
 
     Results stay as they are, and torch stays as it was. An error of `fn` ends the trace, which says so in `error`.
-    Not seen: C++ code that calls other C++ code without the dispatcher, and dispatches of other threads. The step after
+    Not seen: C++ code that calls other C++ code without the dispatcher, such as compiled functions; what wraps a tensor
+    as a parameter or a subclass; and dispatches of other threads. The step after
     BackendSelect in a function that makes tensors is not seen either; it is added from the result, marked `inferred`.
     Each dispatch takes 50 to 300 times as long as usual. Raises HelperError when `fn` is not a function.
     """
@@ -173,7 +174,7 @@ def trace_dispatch(fn: Callable, *args: Any) -> DispatchTrace:
     error = ""
     try:
         with watch_dispatches(recorder.visit):
-            run_reader(fn, args)
+            run_reader(partial(fn, **kwargs) if kwargs else fn, args)
     except NotRunError:
         raise
     except Exception as raised:  # what a call that failed did before is the answer to many questions
