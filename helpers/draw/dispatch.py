@@ -47,11 +47,13 @@ def draw_dispatch(trace: DispatchTrace, *, call: int | None = None, depth: int |
     if not calls:
         raise HelperError(f"{trace.function} called no operator: there is nothing to draw")
     if depth is not None and (type(depth) is not int or depth < 1):
-        raise HelperError(f"depth is {in_short(depth)}; it must be 1 or more")
+        raise HelperError(f"depth is {in_short(depth)}; it must be a whole number of at least 1")
     if call is None and len(calls) > 1:
         return _Overview(trace, depth or len(calls)).draw()
     number = 0 if call is None else call
-    if type(number) is not int or not 0 <= number < len(calls):
+    if type(number) is not int:
+        raise HelperError(f"call is {in_short(call)}; it must be a whole number, the place of a call in the trace")
+    if not 0 <= number < len(calls):
         raise HelperError(f"call {in_short(call)} is out of range for a trace of {counted(len(calls), 'call')}")
     return draw_tower(Tower.of(calls[number]))
 
@@ -121,7 +123,7 @@ class _Overview:
             for number, (step, at) in enumerate(stops, 1):
                 dashed = "2 2" if step.inferred else None
                 marks.append(element("circle", cx=middle, cy=at, r=RADIUS, stroke_dasharray=dashed))
-                numbers.append(text(middle, at + 4, "!" if step.failed and number == len(stops) else str(number)))
+                numbers.append(text(middle, at + 4, "!" if _failed_itself(step) else str(number)))
         if self.hidden > 0:
             bottom += 22
             labels.append(text(self.margin, bottom - 6, f"and {counted(self.hidden, 'more call')}"))
@@ -143,6 +145,11 @@ class _Overview:
         inner = any(column.depth == self.most_depth - 1 and column.call.calls for column in self.columns)
         left_out = " What lies deeper is left out." if inner else ""
         return f"{counted(len(self.columns), 'call')}, in order. {'; '.join(said)}{more}.{left_out}"
+
+
+def _failed_itself(step: Dispatch) -> bool:
+    """Say whether an error began here, and not in a call of this kernel."""
+    return step.failed and not any(inner.failed for inner in step.inner)
 
 
 def _data(call: Dispatch) -> dict[str, Any]:

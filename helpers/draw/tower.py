@@ -6,6 +6,7 @@ from helpers.draw.drawing import Drawing
 from helpers.draw.svg import (
     FOCUS,
     FREE,
+    GRADIENT,
     INK,
     LABEL_SIZE,
     STORAGE,
@@ -26,6 +27,7 @@ TOP = 62  # where the first floor begins: the operator and the names of the sour
 MOST_SOURCES = 6
 SHAFT = 26  # the room left of the floors, in which the path runs
 LONGEST_SOURCE = 12
+PALE = "#f6dca8"  # the focus colour, for a kernel that runs before or after the step that is shown
 
 
 def draw_tower(tower: Tower, *, at: int = 0) -> Drawing:
@@ -40,10 +42,7 @@ def draw_tower(tower: Tower, *, at: int = 0) -> Drawing:
     for floor in tower.floors:
         y = places[floor.key]
         boxes.append(_box(floor, y, width, at))
-        # an empty floor has no ground of its own: its text takes the colour of the page
-        (names if _is_filled(floor) else free_texts).append(
-            text(SHAFT + 12, y + 20, floor.key, font_size=VALUE_SIZE, text_decoration=_struck(floor))
-        )
+        names.append(text(SHAFT + 12, y + 20, floor.key, font_size=VALUE_SIZE, text_decoration=_struck(floor)))
         x = left
         for name, column in zip(sources, columns, strict=True):
             if name in floor.carriers:
@@ -87,20 +86,15 @@ def _struck(floor: Floor) -> str | None:
     return "line-through" if floor.verdict == "excluded" else None
 
 
-def _is_filled(floor: Floor) -> bool:
-    return bool(floor.step) and floor.verdict != MISSING
-
-
 def _box(floor: Floor, y: float, width: float, at: int) -> str:
-    """Return a floor: filled where a kernel ran (orange while it runs), empty and dashed where none did."""
+    """Return a floor: orange where a kernel ran, paler before and after it runs, grey and dashed where none did."""
     given = {"rx": 4, "data_key": floor.key, "data_step": str(floor.step)}
     if floor.verdict == MISSING:
-        return rect(
-            SHAFT, y, width, FLOOR, fill="none", stroke=FOCUS, stroke_width=2.5, stroke_dasharray="7 4", **given
-        )
+        dashed = {"stroke": GRADIENT, "stroke_width": 2.5, "stroke_dasharray": "7 4"}
+        return rect(SHAFT, y, width, FLOOR, fill=STORAGE, **dashed, **given)
     if not floor.step:
-        return rect(SHAFT, y, width, FLOOR, fill="none", style=f"stroke:{FREE}", stroke_dasharray="4 3", **given)
-    fill = FOCUS if at in (0, floor.step) else STORAGE
+        return rect(SHAFT, y, width, FLOOR, fill=STORAGE, stroke=INK, stroke_dasharray="4 3", **given)
+    fill = FOCUS if at in (0, floor.step) else PALE
     return rect(SHAFT, y, width, FLOOR, fill=fill, stroke=INK, stroke_width=2 if at == floor.step else 1, **given)
 
 

@@ -21,7 +21,8 @@ LONG = trace_dispatch(torch.nn.functional.scaled_dot_product_attention, HEADS, H
 def test_a_floor_is_filled_only_where_a_kernel_ran(look):
     floors = {r.data["key"]: r for r in look(draw_dispatch(ADD)).rects}
     assert [key for key, r in floors.items() if r.role == "focus"] == ["AutogradCPU", "CPU"]
-    assert {r.role for key, r in floors.items() if key not in ("AutogradCPU", "CPU")} == {"none"}
+    assert {r.role for key, r in floors.items() if key not in ("AutogradCPU", "CPU")} == {"storage"}
+    assert 'stroke-dasharray="4 3"' in draw_dispatch(ADD).svg
     assert floors["AutogradCPU"].data["step"] == "1"
     assert floors["CPU"].data["step"] == "2"
 
@@ -86,14 +87,15 @@ def test_a_number_stands_at_every_key_whose_kernel_ran(look):
 
 def test_a_call_that_raised_is_marked():
     trace = trace_dispatch(lambda: torch.ones(2, 3) @ torch.ones(2, 3))
-    assert "!" in [t.rpartition(">")[2] for t in draw_dispatch(trace).svg.split("</text>")]
+    assert [t.rpartition(">")[2] for t in draw_dispatch(trace).svg.split("</text>")].count("!") == 1
 
 
 def test_a_key_without_a_kernel_is_empty_and_marked(look):
     trace = trace_dispatch(torch.ones(2).to_sparse().cumsum, 0)
     picture = look(draw_dispatch(trace, call=len(trace.calls) - 1))
     floors = {r.data["key"]: r for r in picture.rects}
-    assert floors["SparseCPU"].role == "none"
+    assert floors["SparseCPU"].role == "storage"
+    assert 'stroke-dasharray="7 4"' in draw_dispatch(trace, call=len(trace.calls) - 1).svg
     assert floors["AutogradCPU"].role == "focus"
     assert "!" in [t.content for t in picture.texts]
 
@@ -126,15 +128,21 @@ def test_what_is_no_trace_is_refused(given):
         draw_dispatch(given)
 
 
-@pytest.mark.parametrize("call", [-1, 1, 2.0, "add", True])
+@pytest.mark.parametrize("call", [-1, 1, 99])
 def test_a_call_that_a_trace_does_not_have_is_refused(call):
     with pytest.raises(HelperError, match="is out of range for a trace of 1 call"):
         draw_dispatch(ADD, call=call)
 
 
+@pytest.mark.parametrize("call", [2.0, "add", True])
+def test_a_call_that_is_no_whole_number_is_refused(call):
+    with pytest.raises(HelperError, match="it must be a whole number, the place of a call in the trace"):
+        draw_dispatch(ADD, call=call)
+
+
 @pytest.mark.parametrize("depth", [0, -1, 1.5, "1", True])
 def test_a_depth_below_one_is_refused(depth):
-    with pytest.raises(HelperError, match="it must be 1 or more"):
+    with pytest.raises(HelperError, match="it must be a whole number of at least 1"):
         draw_dispatch(LINEAR, depth=depth)
 
 
