@@ -26,6 +26,7 @@ RIGHT = {
         "answer = torch.ops.aten.select.int",
         'answer = " aten.select.int "',
         'answer = "torch.ops.aten.select.int"',
+        'answer = "aten::select.int()"',
     ],
     "ex-keys": [
         "@torch.inference_mode()\ndef answer():\n    return torch.zeros(2, 2, dtype=torch.complex128).mH",
@@ -41,11 +42,19 @@ RIGHT = {
         'answer = (("AutogradCPU", "CPU"), ("AutogradMeta", "Meta"), ("SparseCPU",))',
         'answer = ["AutogradCPU → CPU", "AutogradMeta → Meta", "SparseCPU"]',
         'answer = ["AutogradCPU, CPU", "AutogradMeta, Meta", "SparseCPU"]',
+        'answer = ["AutogradCPU -> CPU", "AutogradMeta -> Meta", "SparseCPU"]',
+        'import numpy as np\nanswer = np.array(["AutogradCPU → CPU", "AutogradMeta → Meta", "SparseCPU"])',
     ],
     "ex-casts": ['answer = "ad"', 'answer = ("d", "a")'],
-    "ex-linear": ['answer = "addmm"', "answer = torch.ops.aten.addmm.default", 'answer = "aten::addmm.default"'],
+    "ex-linear": [
+        'answer = "addmm"',
+        "answer = torch.addmm",
+        'answer = "torch.addmm"',
+        "answer = torch.ops.aten.addmm.default",
+        'answer = "aten::addmm.default"',
+    ],
     "ex-composite": ['answer = "reshape, dropout, einsum"', 'answer = {"aten::einsum", "reshape", "dropout"}'],
-    "ex-take": ["answer = torch.long"],
+    "ex-take": ["answer = torch.long", 'answer = "torch.int64"', 'answer = "long"'],
     "ex-no-kernel": ["answer = str(torch._C.DispatchKey.SparseCsrCPU)", 'answer = " SparseCsrCPU "'],
 }
 CLASSES = {
@@ -85,8 +94,11 @@ WRONG = {
     "ex-first": [
         ('answer = "aten::slice.Tensor"', "does not come first"),
         ("answer = torch.ops.aten.select", "has overloads"),
-        ('answer = ""', "does not come first"),
-        ("answer = torch.select", "A text with the name"),
+        ('answer = ""', "A text with the name"),
+        ('answer = "selection"', "does not come first"),
+        ('answer = "aten::select_copy.int"', "does not come first"),
+        ("answer = torch.select", "has overloads"),
+        ("answer = torch.nn.functional.linear", "does not come first"),
     ],
     "ex-keys": [
         ("answer = torch.ones(3)", r"make\(\) is wanted"),
@@ -107,10 +119,17 @@ WRONG = {
         ("answer = [1, 2, 3]", "Line 1: a list of keys is wanted, and 1 came"),
         ('answer = [["AutogradCPU", "Meta"], ["Meta"], ["CPU"]]', "Line 1: look at the backend"),
     ],
-    "ex-linear": [('answer = ""', "is not called here"), ("answer = ['addmm']", "A text")],
+    "ex-linear": [
+        ('answer = ""', "A text"),
+        ('answer = "bmm"', "is not called here"),
+        ("answer = ['addmm']", "A text"),
+    ],
     "ex-composite": [("answer = []", "reshape decides"), ("answer = [1]", "A list of names")],
     "ex-take": [
         ("answer = torch.bool", "is no index"),
+        ("answer = torch.complex64", "is no index"),
+        ("answer = torch.quint8", "is no index"),
+        ("answer = lambda: 1", "a function came"),
         ("answer = torch.ones(2)", "a tensor of shape (2,) came"),
         ("answer = torch.uint8", "of the wrong size"),
     ],
@@ -134,6 +153,11 @@ WRONG = {
     ],
     "ex-flops": [
         ("answer = TorchFunctionMode", "A class Flops"),
+        (
+            "class answer(TorchDispatchMode):\n    total = torch.tensor(0)\n"
+            "    def __torch_dispatch__(self, func, types, args=(), kwargs=None):\n        return func(*args)",
+            "total belongs to the class",
+        ),
         (flops("return func(*args)").replace("Flops", "answer"), "84 operations; yours counts 0"),
     ],
     "ex-copy-log": [

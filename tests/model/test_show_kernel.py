@@ -31,11 +31,28 @@ def test_the_kind_is_that_of_the_dispatcher():
     assert show_kernel("mm", "AutogradCPU").kind == "autograd kernel"
 
 
+def test_a_key_may_be_given_as_torch_has_it():
+    assert show_kernel("mm", torch._C.DispatchKey.CPU) == show_kernel("mm", "CPU")
+
+
+def test_a_custom_operator_is_not_called_compiled():
+    @torch.library.custom_op("course_show_kernel::same", mutates_args=())
+    def same(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    assert show_kernel("course_show_kernel::same", "CPU").sentence.endswith(
+        "Python; torch does not say which function it is."
+    )
+
+
 @pytest.mark.parametrize(
     ("operator", "key", "words"),
     [
         ("mm", "GPU", "there is no dispatch key 'GPU'; aten::mm has `CPU`"),
         ("mm", None, "there is no dispatch key None"),
+        ("mm", "cpu", "there is no dispatch key 'cpu'; did you mean CPU?"),
+        ("mm", "Autograd", "there is no dispatch key 'Autograd'; aten::mm has `CPU`, `Meta`"),
+        ("mm.", "CPU", "show_kernel"),
         ("mm", "ADInplaceOrView", "aten::mm has only a fallthrough at ADInplaceOrView"),
         ("cumsum", "SparseCPU", "aten::cumsum has no kernel at SparseCPU; it has `CPU`"),
         ("no_such_operator", "CPU", "show_kernel"),
@@ -45,5 +62,5 @@ def test_the_kind_is_that_of_the_dispatcher():
 def test_wrong_input_gets_one_sentence(operator, key, words):
     with pytest.raises(HelperError) as raised:
         show_kernel(operator, key)
-    assert words in str(raised.value) or "no operator no_such_operator" in str(raised.value)
+    assert words in str(raised.value) or "no operator" in str(raised.value)
     assert "\n" not in str(raised.value)

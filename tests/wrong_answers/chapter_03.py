@@ -110,7 +110,7 @@ WRONG = {
     "ex-take": [
         ("dtype = torch.int32", "whole, but of the wrong size"),
         ("dtype = torch.float32", "is no index"),
-        ('dtype = "long"', "A dtype is wanted"),
+        ('dtype = "index"', "A dtype is wanted"),
     ],
     "ex-count": [
         (count("self.counts[func.__name__] = self.counts.get(func.__name__, 0) + 1"), "return what func returned"),

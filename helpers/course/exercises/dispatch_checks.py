@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
@@ -20,11 +21,14 @@ from .letters import compare_letters
 
 def operator_named(answer: Any) -> str | None:
     """Return an operator's name as the trace writes it, from a text or an operator; None for anything else."""
-    if not isinstance(answer, str):
-        answer = str(answer) if type(answer).__module__ == "torch._ops" else None
-    if answer is None:
+    if type(answer).__module__ == "torch._ops":
+        answer = str(answer)
+    elif isinstance(answer, BuiltinFunctionType):  # torch.addmm itself
+        answer = answer.__name__
+    if not isinstance(answer, str) or not answer.strip():
         return None
-    name = answer.strip().removeprefix("torch.ops.").replace("aten.", "aten::", 1).removesuffix(".default")
+    name = answer.strip().removeprefix("torch.ops.").removeprefix("torch.").removesuffix("()").removesuffix(".default")
+    name = name.replace("aten.", "aten::", 1)
     return name if "::" in name else f"aten::{name}"
 
 
@@ -39,7 +43,7 @@ def first_operator(answer: Any) -> Outcome:
     base = truth.partition(".")[0]
     if name == base:
         return wrong(f"The operator is right. It has overloads: which one? Write {base}.… as the trace prints it.")
-    if name.startswith(base):
+    if name.partition(".")[0] == base:
         return wrong("The operator is right, the overload is another.")
     if name.startswith("aten::as_strided"):
         return wrong("as_strided runs inside. Which operator called it?")
@@ -128,11 +132,12 @@ def paths(answer: Any) -> Outcome:
         inference = torch.ones(2).to_sparse()
     calls = ((torch.exp, torch.ones(2)), (torch.exp, torch.ones(2, device="meta")), (torch.neg, inference))
     truth = [[step.key for step in trace_dispatch(fn, t).calls[0].steps] for fn, t in calls]
+    answer = answer.tolist() if type(answer).__module__ == "numpy" and hasattr(answer, "tolist") else answer
     parts = list(answer) if isinstance(answer, (list, tuple)) else None
     if parts is None or len(parts) != 3:
         return wrong('Three lists of keys are wanted, for example [["AutogradCPU", "CPU"], …].')
     for line, (part, keys) in enumerate(zip(parts, truth, strict=True), 1):
-        found = [key.strip() for key in re.split(r"→|,", part)] if isinstance(part, str) else part
+        found = [key.strip() for key in re.split(r"→|->|,", part)] if isinstance(part, str) else part
         if not isinstance(found, (list, tuple)) or not all(isinstance(key, str) for key in found):
             return wrong(f"Line {line}: a list of keys is wanted, and {in_short(part)} came.")
         if not same(list(found), keys):
@@ -156,11 +161,11 @@ def _about_path(found: list[str], keys: list[str], line: int) -> str:
 
 def casts(answer: Any) -> Outcome:
     x, y, b = torch.ones(2, 3), torch.ones(2, 3), torch.ones(3, 2)
-    low, lower = x.bfloat16(), b.bfloat16()
+    low = torch.ones(3, 3, dtype=torch.bfloat16)
     lines = {
         "a": lambda: torch.mm(x, b),
         "b": lambda: x + y,
-        "c": lambda: torch.mm(low, lower),
+        "c": lambda: torch.mm(low, low),
         "d": lambda: torch.nn.functional.linear(x, y),
         "e": lambda: x.T,
     }
@@ -209,6 +214,7 @@ _WHY = {
 
 def composite(answer: Any) -> Outcome:
     truth = {name for name in _WHY if kernel_table(f"aten::{name}")["AutogradCPU"].kind == "math kernel"}
+    answer = answer.tolist() if type(answer).__module__ == "numpy" and hasattr(answer, "tolist") else answer
     parts = re.split(r"[,\s]+", answer.strip()) if isinstance(answer, str) else answer
     if not isinstance(parts, (list, tuple, set, frozenset)) or not all(isinstance(part, str) for part in parts):
         return wrong('A list of names is wanted, for example ["relu", "exp"].')
@@ -222,11 +228,14 @@ def composite(answer: Any) -> Outcome:
 
 
 def take_index(answer: Any) -> Outcome:
+    if isinstance(answer, str) and isinstance(getattr(torch, answer.removeprefix("torch."), None), torch.dtype):
+        answer = getattr(torch, answer.removeprefix("torch."))
     if not isinstance(answer, torch.dtype):
         return wrong(f"A dtype is wanted, such as torch.float32, and {in_short(answer)} came.")
     if _takes(answer):
         return right("The kernel for Meta refuses all others, as that for CPU does.")
-    what = "is whole, but of the wrong size" if not answer.is_floating_point and answer != torch.bool else "is no index"
+    whole = re.match(r"torch\.u?int\d+$", str(answer))
+    what = "is whole, but of the wrong size" if whole else "is no index"
     return wrong(f"{answer} {what}: read the first check in show_kernel('take', 'Meta').")
 
 

@@ -27,8 +27,12 @@ def _made(answer: Any, kind: type, name: str, method: str, attribute: str) -> An
     if not (issubclass(type(answer), type) and issubclass(answer, kind)):
         came = "an instance" if isinstance(answer, kind) else in_short(answer)
         raise _FaultError(f"A class {name}({kind.__name__}) is wanted, and {came} came. Give the class itself: {name}.")
-    if method not in vars(answer):
+    if getattr(answer, method) is getattr(kind, method):
         raise NotImplementedError
+    if isinstance(vars(answer).get(attribute), list | dict | torch.Tensor):
+        raise _FaultError(
+            f"{attribute} belongs to the class, so all modes of it share it: set self.{attribute} in __init__."
+        )
     try:
         mode = answer()
     except Exception as error:

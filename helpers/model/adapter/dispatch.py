@@ -112,7 +112,9 @@ def operator_full_name(operator: Any) -> str:
 def find_operator(name: str) -> Any:
     """Return the `OpOverload` with a name such as `aten::add.Tensor`; KeyError where there is none."""
     space, _, rest = name.partition("::")
-    base, _, overload = rest.partition(".")
+    base, dot, overload = rest.partition(".")
+    if dot and not overload:
+        raise KeyError(name)
     try:
         return getattr(getattr(getattr(torch.ops, space), base), overload or "default")
     except (AttributeError, RuntimeError):  # torch parses the name, and complains about the form of some

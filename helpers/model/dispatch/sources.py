@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from helpers.model.adapter import kernel_table, python_kernel
+from helpers.model.adapter import Kernel, kernel_table, python_kernel
 from helpers.model.dispatch.opnames import name_operator
 from helpers.model.dispatch.trace import key_order
 from helpers.model.finding import HelperError, in_short, note
@@ -30,8 +30,10 @@ class KernelSource:
 
     @property
     def sentence(self) -> str:
-        language = "Python" if self.code else "compiled; its source is not in your installation"
-        return f"{self.operator} at {self.key}: {self.kind}, registered in {self.file}, {language}."
+        where = "Python" if self.code else "compiled; its source is not in your installation"
+        if not self.code and self.file.endswith(".py"):
+            where = "Python; torch does not say which function it is"
+        return f"{self.operator} at {self.key}: {self.kind}, registered in {self.file}, {where}."
 
     def __repr__(self) -> str:
         return f"{self.sentence}\n\n{self.code}".strip()
@@ -49,17 +51,22 @@ def show_kernel(operator: Any, key: str) -> KernelSource:
     """
     name = name_operator(operator, helper="show_kernel")
     table = kernel_table(name)
-    if not isinstance(key, str) or key not in key_order():
-        raise HelperError(f"there is no dispatch key {in_short(key)}; {name} has {quoted(_computing(table))}")
+    known = {known.lower(): known for known in key_order()}
+    given = key if isinstance(key, str) else str(key).rpartition("DispatchKey.")[2]
+    if given not in known.values():
+        near = f"did you mean {known[given.lower()]}?" if given.lower() in known else f"{name} has {_own(table)}"
+        raise HelperError(f"there is no dispatch key {in_short(key)}; {near}")
+    key = given
     kernel = table.get(key)
     if kernel is None or kernel.fallthrough:
         what = "only a fallthrough" if kernel else "no kernel"
-        raise HelperError(f"{name} has {what} at {key}; it has {quoted(_computing(table))}")
+        raise HelperError(f"{name} has {what} at {key}; it has {_own(table)}")
     function = python_kernel(name, key)
     code = inspect.getsource(inspect.unwrap(function)).rstrip() if function is not None else ""
     return KernelSource(name, key, kernel.kind, kernel.file, code)
 
 
-def _computing(table: dict[str, Any]) -> list[str]:
-    """Return the keys for which an operator has a kernel of its own."""
-    return [key for key, kernel in table.items() if kernel.kind == "kernel" and not kernel.fallthrough]
+def _own(table: dict[str, Kernel]) -> str:
+    """Return the keys for which an operator has a kernel of its own, the plain backends first."""
+    keys = [key for key, kernel in table.items() if kernel.kind == "kernel" and not kernel.fallthrough]
+    return quoted(sorted(keys, key=len)) or "no kernel of its own"
