@@ -509,7 +509,7 @@ def test_the_groups_are_those_of_the_dispatchers_own_key_sets():
     [
         ("add.Tensor", "structured_delegate: the structured kernel of add.out does its work; composite explicit, non-"),
         ("add.out", "structured: a meta function finds the result's shape, a kernel of each backend fills it"),
-        ("linear", "composite implicit: one kernel for all backends, made of other operators"),
+        ("linear", "composite implicit: one kernel, made of other operators"),
         ("split.Tensor", "composite explicit: one kernel for all backends; a gradient needs an Autograd kernel"),
         ("relu", "neither composite nor structured: each backend needs a kernel of its own"),
     ],
