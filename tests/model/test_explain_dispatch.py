@@ -383,6 +383,150 @@ def test_a_measured_kernel_leaves_the_random_numbers_alone(library):
     assert torch.equal(after, torch.rand(1))
 
 
+# A gradient that gets lost without a graph, an error and a warning
+
+
+def beside(op):
+    """Return a program whose loss has a graph besides that of an operator."""
+
+    def program():
+        w = torch.ones(2, requires_grad=True)
+        (op(w) + w).sum().backward()
+        return w.grad
+
+    return program
+
+
+@pytest.mark.parametrize(
+    ("key", "kernel"),
+    [
+        ("CompositeImplicitAutograd", "math kernel (registered without a key, which is CompositeImplicitAutograd)"),
+        ("Autograd", "kernel for Autograd"),
+        ("AutogradCPU", "kernel for AutogradCPU"),
+    ],
+)
+def test_a_kernel_in_the_place_of_autograd_that_leaves_it_is_named_with_the_numbers(library, key, kernel):
+    broken = beside(scale(library, key=key))
+    assert broken().tolist() == [1, 1]
+    finding = explain_dispatch(broken)
+    assert finding.cause == "no Autograd kernel"
+    assert finding.text == (
+        f"{library.ns}::scale (line 3 of program()): its {kernel} left autograd, so its result has no graph and "
+        "`w.grad` lacks its contribution (1 instead of 4)."
+    )
+    assert finding.facts["missing"]["w"] == pytest.approx([3.0, 3.0])
+    assert 'lib.impl("scale", fn, "CPU")' in finding.remedy
+    with torch.library._scoped_library(f"{library.ns}_mended", "FRAGMENT") as lib:
+        mended = beside(scale(lib))
+        registered(lib, "scale")
+        assert mended().tolist() == [4, 4]
+        assert not accused(mended)
+
+
+def test_a_kernel_of_torch_operations_keeps_its_graph_at_every_key(library):
+    assert not accused(beside(scale(library, lambda x: x * 3, "CompositeImplicitAutograd")))
+    library.define("again(Tensor x) -> Tensor")
+    library.impl("again", lambda x: x * 3, "Autograd")
+    assert not accused(beside(operators(library).again))
+
+
+def test_the_gradient_that_never_came_is_followed_through_later_calls(library):
+    op = scale(library, key="CompositeImplicitAutograd")
+
+    def broken():
+        w, v = torch.ones(2, requires_grad=True), torch.full((2,), 5.0, requires_grad=True)
+        later = (op(w) * 2).exp().log().view(1, 2)
+        (F.linear(later, torch.eye(2)) * v + w).sum().backward()
+        return v.grad, w.grad
+
+    plain = broken()
+    finding = explain_dispatch(broken)
+    assert "`w.grad` lacks its contribution (1 instead of 31)" in finding.text
+    assert all(torch.equal(a, b) for a, b in zip(broken(), plain, strict=True))
+
+
+def test_two_ways_to_the_loss_bring_two_gradients(library):
+    op = scale(library, key="CompositeImplicitAutograd")
+
+    def broken():
+        w = torch.ones(2, requires_grad=True)
+        y = op(w)
+        (y + w).sum().add((y * 10 + w).sum()).backward()
+
+    assert "(2 instead of 35)" in explain_dispatch(broken).text
+
+
+def test_a_random_call_between_gives_the_reader_the_same_numbers(library):
+    op, seen = scale(library, key="CompositeImplicitAutograd"), []
+
+    def fn():
+        torch.manual_seed(0)
+        w = torch.ones(8, requires_grad=True)
+        seen.append(F.dropout(op(w)) + w)
+        seen[-1].sum().backward()
+
+    fn()
+    assert accused(fn)
+    assert torch.equal(seen[0], seen[1])
+
+
+def test_a_result_without_a_graph_that_no_loss_uses_is_not_accused(library):
+    op = scale(library, key="CompositeImplicitAutograd")
+    w = torch.ones(2, requires_grad=True)
+
+    def logged():
+        op(w).sum().item()
+        (w * 2).sum().backward()
+
+    def cut():
+        (op(w).detach() * w).sum().backward()
+        with torch.no_grad():
+            op(w)
+
+    assert not accused(logged)
+    assert accused(lambda: (op(w) * w).sum().backward())
+    assert not accused(lambda: op(torch.ones(2)))
+    with torch.no_grad():
+        assert not accused(lambda: op(w))
+    assert not accused(cut)
+
+
+def test_a_constant_result_has_no_derivative_to_lose(library):
+    op = scale(library, torch.zeros_like, "CompositeImplicitAutograd")
+    for size in (2, 100):
+        w = torch.ones(size, requires_grad=True)
+        assert not accused(lambda w=w: (op(w) + w).sum().backward())
+    library.define("step(Tensor x) -> Tensor")
+    library.impl("step", lambda x: x.detach().round(), "CompositeImplicitAutograd")
+    w = torch.linspace(0, 30, 1000, requires_grad=True)
+    assert not accused(lambda: (operators(library).step(w) + w).sum().backward())
+    library.define("order(Tensor x) -> Tensor")
+    library.impl("order", lambda x: x.detach().argsort(), "CompositeImplicitAutograd")
+    assert not accused(lambda: (operators(library).order(w) + w).sum().backward())
+
+
+def test_a_large_tensor_loses_its_gradient_too(library):
+    op = scale(library, key="CompositeImplicitAutograd")
+
+    def broken():
+        w = torch.rand(100, requires_grad=True)
+        (op(w) + w).sum().backward()
+
+    assert explain_dispatch(broken).text.endswith("its result has no graph and `w.grad` lacks its contribution.")
+
+
+def test_a_forward_alone_and_a_loss_without_a_graph_are_told(library):
+    op = scale(library, key="CompositeImplicitAutograd")
+    w = torch.ones(2, requires_grad=True)
+    text = explain_dispatch(lambda: op(w)).text
+    assert text.endswith("backward will give `w` nothing from here (measured here, the sum of its result has the "
+                         "derivative 3 by `w`).")  # fmt: skip
+    finding = explain_dispatch(lambda: op(w).sum().backward())
+    assert finding.cause == "raised"
+    assert "the graph ends at `op(w)`" in finding.text
+    assert "register_autograd" in finding.remedy
+
+
 # Healthy twins
 
 

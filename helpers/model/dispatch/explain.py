@@ -9,6 +9,7 @@ from typing import Any
 from helpers.model.adapter import unwatched, watch_dispatches
 from helpers.model.dispatch.fallbacks import Fallbacks
 from helpers.model.dispatch.fallbackwords import CAUSE, explain_dropped
+from helpers.model.dispatch.kernels import is_of_torch
 from helpers.model.dispatch.trace import Dispatch, DispatchTrace, trace_dispatch
 from helpers.model.dispatch.words import why
 from helpers.model.errors.explain import explain_failure
@@ -96,7 +97,9 @@ def _finding(
 ) -> DispatchFinding:
     calls = len(trace.roots)
     if raised:
-        return _of_error(fn, trace, run, raised[0])
+        found = _of_error(fn, trace, run, raised[0])
+        lost = explain_dropped([d for d in fallbacks.found if d.at and d.at in found.text], 0)
+        return replace(found, remedy=lost.remedy) if lost and "has no graph" in found.text else found
     if lost := explain_dropped(fallbacks.found, run.backwards):
         first = next(d for d in trace.calls if d.operator == lost.operator)
         return DispatchFinding(
@@ -118,7 +121,6 @@ def _finding(
     )
 
 
-_TORCHS = ("aten", "prim", "prims", "profiler", "quantized", "mkldnn", "sparse")  # namespaces
 # What a tensor that is being made or taken over calls before the call that a reader means.
 _MAKING = ("aten::to", "aten::detach", "aten::detach_", "aten::lift_fresh", "aten::alias", "aten::zeros_like")
 
@@ -126,7 +128,7 @@ _MAKING = ("aten::to", "aten::detach", "aten::detach_", "aten::lift_fresh", "ate
 def _chosen(trace: DispatchTrace) -> Dispatch:
     """Return the call to explain: the first of an operator that is not torch's own, or else the first with a tensor."""
     with_tensor = [call for call in trace.roots if call.arguments]
-    own = (call for call in trace.roots if call.operator.partition("::")[0] not in _TORCHS)
+    own = (call for call in trace.roots if not is_of_torch(call.operator))
     main = (call for call in with_tensor if call.name not in _MAKING)
     return next(own, None) or next(main, None) or next(iter(with_tensor), trace.roots[0])
 

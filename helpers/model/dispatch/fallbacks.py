@@ -1,8 +1,11 @@
-"""Operators whose gradient gets lost without an error: those with a kernel and no Autograd kernel.
+"""Operators whose gradient gets lost without an error: those whose kernel leaves autograd.
 
 For such an operator the dispatcher runs autograd's fallback, which calls the kernel and then looks at the results. One
 that the kernel computed with torch operations has a graph already, and all is well. To one that came from elsewhere
 (NumPy, C++, detach) it gives a node that passes nothing. What was written in place gets no node at all.
+
+A kernel that stands where autograd does, registered without a key or for "Autograd", has no fallback before it. When it
+leaves autograd, its results have no graph, and torch warns of nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +23,7 @@ import torch
 from helpers.model.adapter import (
     Seen,
     at_end_of_backward,
+    custom_op_has_backward,
     kernel_table,
     operator_schema,
     passes_nothing,
@@ -27,15 +32,16 @@ from helpers.model.adapter import (
     unwatched,
 )
 from helpers.model.autograd.nodes import grad_fn_of
-from helpers.model.dispatch.kernels import is_backend
-from helpers.model.dispatch.measure import Slopes, measure_slopes
+from helpers.model.dispatch.kernels import is_backend, is_of_torch
+from helpers.model.dispatch.measure import Kernel, Slopes, depends, measure_slopes
+from helpers.model.dispatch.shadows import Shadows
 from helpers.model.owners import names_in
 from helpers.model.source import place_of, reader_frame
 from helpers.model.watch import READER, tensors_in
 
 MOST_CALLS = 8  # that are looked at: a loop repeats the same
 FALLBACK = "backend fallback"  # the kind of kernel that serves every operator
-NODE, IN_PLACE, OUT = "node", "in place", "out"  # how a result lost its gradient
+NODE, IN_PLACE, OUT, NO_GRAPH = "node", "in place", "out", "no graph"  # how a result lost its gradient
 
 
 @dataclass
@@ -61,8 +67,9 @@ class Input:
 class Dropped:
     """One call whose kernel left autograd. `kernels` are the keys that it has kernels for, `at` the reader's line.
 
-    `how` is "node", "in place" or "out". `slopes` are the derivatives, None where they could not be measured.
-    `reached`: a backward has passed here.
+    `how` is "node", "in place", "out" or "no graph". `slopes` are the derivatives, None where they could not be
+    measured; `changes`: the results follow the inputs, measured in another way. `reached`: a backward has passed here,
+    or would have. `serves` is the key for which the kernel that ran was registered.
     """
 
     operator: str
@@ -72,6 +79,8 @@ class Dropped:
     inputs: list[Input]
     slopes: Slopes | None = None
     reached: bool = False
+    changes: bool = False
+    serves: str = ""
 
     @property
     def harmless(self) -> bool:
@@ -82,7 +91,7 @@ class Dropped:
         if self.reached and all(one.missing is not None and not one.missing.any() for one in self.inputs):
             return True  # the gradient that arrived was 0
         if self.slopes is None:
-            return False
+            return self.how == NO_GRAPH and not self.changes
         if self.how == IN_PLACE:
             slope = self.slopes[0][0]
             alone = len(self.slopes) == len(self.slopes[0]) == 1 and slope.shape[0] == slope.shape[1]
@@ -105,37 +114,56 @@ class Fallbacks:
     fills: Callable[[], bool] = lambda: True  # whether the backward that runs fills `.grad`
     _first: bool = True  # no backward has ended yet
     _handles: list[Any] = field(default_factory=list)
+    _shadows: Shadows = field(default_factory=Shadows)
+    _followed: bool = False  # a call runs that has shadows, and so do those that it makes itself
 
     def close(self) -> None:
         """Take our hooks off the reader's graphs."""
         while self._handles:
             self._handles.pop().remove()
+        self._shadows.close()
 
     def visit(self, seen: Seen, go: Callable[[], Any]) -> Any:
-        before = None
+        before = shadows = None
         with suppress(Exception), unwatched(), plain_access():  # a look of ours must not disturb the reader's run
             before = self._before(seen)
-        result = go()
+        if not self._followed:
+            with suppress(Exception), unwatched(), plain_access():
+                shadows = self._shadows.before(seen)
+        if shadows is None:
+            result = go()
+        else:
+            self._followed = True
+            try:
+                result = go()
+            finally:
+                self._followed = False
+            with suppress(Exception), unwatched(), plain_access():
+                self._shadows.after(shadows, result)
         if before is not None:
             with suppress(Exception), unwatched(), plain_access():
                 self._after(before, result)
         return result
 
     def _before(self, seen: Seen) -> _Call | None:
-        """Take down a call that goes through autograd's fallback with a tensor that requires grad."""
+        """Take down a call with a tensor that requires grad, if autograd's fallback or a kernel in its place runs."""
         if not (seen.key.startswith("Autograd") and torch.is_grad_enabled()) or len(self.found) == MOST_CALLS:
             return None
         kernel = kernel_table(seen.name).get(seen.key)
-        if kernel is None or kernel.kind != FALLBACK or kernel.fallthrough:
+        if kernel is None or kernel.fallthrough or not (kernel.kind == FALLBACK or _is_readers(seen.name)):
             return None
         inputs = list({id(t): t for t in tensors_in((seen.args, seen.kwargs)) if t.requires_grad}.values())
-        return _Call(seen, inputs, _written(seen)) if inputs else None
+        serves = "" if kernel.kind == FALLBACK else kernel.alias or seen.key
+        return _Call(seen, inputs, _written(seen), serves) if inputs else None
 
     def _after(self, call: _Call, result: Any) -> None:
         """Note the call if a result of it, or what it wrote, has lost the gradient."""
         results = [t for t in tensors_in([result]) if t.is_floating_point() or t.is_complex()]
         lost, how = [i for i, t in enumerate(results) if passes_nothing(grad_fn_of(t))], NODE
-        if not lost:
+        if call.serves:
+            mine = {id(t) for t in tensors_in((call.seen.args, call.seen.kwargs))}
+            lost, how = [i for i, t in enumerate(results) if not (t.requires_grad or id(t) in mine)], NO_GRAPH
+        elif not lost:
             lost = call.unrecorded(result)
             how = IN_PLACE if any(call.written[i].requires_grad for i in lost) else OUT
         if not lost:
@@ -146,11 +174,15 @@ class Fallbacks:
             Input(_name(t, names), call.argument(t), t.is_leaf, t.shape, id(t), weakref.ref(t)) for t in call.inputs
         ]
         kernels = tuple(key for key in registrations(call.seen.name) if is_backend(key) or key.startswith("Composite"))
-        slopes = call.slopes(lost, results if how == NODE else None)
+        made = results if how in (NODE, NO_GRAPH) else None
+        slopes = call.slopes(lost, made)
         dropped = Dropped(call.seen.name, kernels, f" ({place_of(frame)})" if frame else "", how, inputs, slopes)
+        dropped.serves, dropped.changes = call.serves, how == NO_GRAPH and slopes is None and call.changes(lost, made)
         self.found.append(dropped)
         if how == NODE:
             self._follow(dropped, [results[i] for i in lost])
+        elif how == NO_GRAPH and not dropped.harmless:
+            self._shadow(dropped, [results[i] for i in lost])
 
     def _follow(self, dropped: Dropped, lost: list[torch.Tensor]) -> None:
         """Have the gradients that arrive at the lost results noted when the first backward comes by."""
@@ -159,9 +191,27 @@ class Fallbacks:
         def arrived(gradients: Sequence[torch.Tensor | None]) -> None:
             with suppress(Exception), unwatched(), plain_access(), torch.no_grad():
                 if self._first and not dropped.reached:
-                    dropped.reached = True
+                    self._reach(dropped)
                     dropped.note([gradients[number] for number in numbers])
-                    at_end_of_backward(ended)
+
+        self._handles.append(lost[0].grad_fn.register_prehook(arrived))
+
+    def _shadow(self, dropped: Dropped, lost: list[torch.Tensor]) -> None:
+        """Have the gradients noted that would have arrived at results without a graph, in the first backward."""
+        gradients: list[torch.Tensor | None] = [None] * len(lost)
+
+        def add(i: int, share: torch.Tensor) -> None:
+            if self._first:
+                if not dropped.reached:
+                    self._reach(dropped)
+                gradients[i] = share if gradients[i] is None else gradients[i] + share
+                dropped.note(gradients)
+
+        for i, t in enumerate(lost):
+            self._shadows.add(t, partial(add, i))
+
+    def _reach(self, dropped: Dropped) -> None:
+        """Take down that a backward has come to a call, and what the leaves have when it is over."""
 
         def ended() -> None:
             with suppress(Exception), unwatched(), plain_access():
@@ -171,14 +221,15 @@ class Fallbacks:
                     if one.filled and t is not None and t.is_leaf and t.grad is not None:
                         one.grad = t.grad.detach().double().clone()
 
-        self._handles.append(lost[0].grad_fn.register_prehook(arrived))
+        dropped.reached = True
+        at_end_of_backward(ended)
 
 
 class _Call:
     """A call before its kernel runs: the inputs that require grad, what it may write, and copies of both."""
 
-    def __init__(self, seen: Seen, inputs: list[torch.Tensor], written: list[torch.Tensor]) -> None:
-        self.seen, self.inputs, self.written = seen, inputs, written
+    def __init__(self, seen: Seen, inputs: list[torch.Tensor], written: list[torch.Tensor], serves: str) -> None:
+        self.seen, self.inputs, self.written, self.serves = seen, inputs, written, serves
         self.values = [t.detach().clone() for t in inputs]
         self.old = [t.detach().clone() for t in written]
         self.nodes = [grad_fn_of(t) for t in written]
@@ -203,6 +254,15 @@ class _Call:
 
     def slopes(self, lost: list[int], results: list[torch.Tensor] | None) -> Slopes | None:
         """Measure the derivatives of the lost results, or of what was written, by the inputs as they were."""
+        seen = [(results or self.written)[i].detach() for i in lost]
+        return measure_slopes(self._kernel(lost, results is None), self.values, seen)
+
+    def changes(self, lost: list[int], results: list[torch.Tensor]) -> bool:
+        """Say whether the lost results follow the inputs, where the derivatives are too many to be measured."""
+        return depends(self._kernel(lost, written=False), self.values, [results[i].detach() for i in lost])
+
+    def _kernel(self, lost: list[int], written: bool) -> Kernel:
+        """Return the call as a function from its inputs to the lost results, or to what it has written."""
 
         def kernel(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
             dtype = values[0].dtype
@@ -210,9 +270,14 @@ class _Call:
             fresh |= {id(t): value for t, value in zip(self.inputs, values, strict=True)}
             args, kwargs = _swapped((self.seen.args, self.seen.kwargs), fresh, dtype)
             made = [t for t in tensors_in([self.seen.operator(*args, **kwargs)]) if t.is_floating_point()]
-            return [made[i] if results is not None else fresh[id(self.written[i])] for i in lost]
+            return [fresh[id(self.written[i])] if written else made[i] for i in lost]
 
-        return measure_slopes(kernel, self.values, [(results or self.written)[i].detach() for i in lost])
+        return kernel
+
+
+def _is_readers(operator: str) -> bool:
+    """Say whether an operator is neither of torch nor of `custom_op`, which cares for autograd itself."""
+    return not is_of_torch(operator) and custom_op_has_backward(operator) is None
 
 
 def _written(seen: Seen) -> list[torch.Tensor]:

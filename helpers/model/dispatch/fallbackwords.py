@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from helpers.model.dispatch.fallbacks import IN_PLACE, MOST_CALLS, NODE, OUT, Dropped, Input
+from helpers.model.dispatch.fallbacks import IN_PLACE, MOST_CALLS, NO_GRAPH, NODE, OUT, Dropped, Input
+from helpers.model.dispatch.kernels import without_overload
 from helpers.model.gradients.reasons import attribute
 from helpers.model.words import listed
 
@@ -28,11 +29,12 @@ def explain_dropped(found: list[Dropped], backwards: int) -> Lost | None:
 
     `backwards` is how many backwards ran: after one, only a call that it passed has lost something.
     """
-    lost = [d for d in found if not d.harmless and (d.reached or not backwards or d.how != NODE)]
+    lost = [d for d in found if not d.harmless and (d.reached or not backwards or d.how in (IN_PLACE, OUT))]
     if not lost:
         return None
     first, same = lost[0], [d for d in lost if d.operator == lost[0].operator]
-    text = f"{without_autograd(first)}{_times(same)}: {_consequence(first, same)}"
+    subject = f"{first.operator}{first.at}" if first.how == NO_GRAPH else without_autograd(first)
+    text = f"{subject}{_times(same)}: {_consequence(first, same)}"
     return Lost(first.operator, text, remedy_for(first.operator, first.how), _facts(first, same))
 
 
@@ -58,6 +60,12 @@ def without_autograd(dropped: Dropped) -> str:
 
 def remedy_for(operator: str, how: str) -> str:
     """Say how an operator gets its derivative."""
+    if how == NO_GRAPH:
+        return (
+            f'Register the kernel for the device, lib.impl("{without_overload(operator)[1]}", fn, "CPU"), and the '
+            f'derivative, torch.library.register_autograd("{operator}", backward, setup_context=…, lib=lib); or write '
+            "the kernel with torch operations alone, which record themselves."
+        )
     if how == NODE:
         return (
             f'Register the derivative: torch.library.register_autograd("{operator}", backward, setup_context=…); or '
@@ -80,6 +88,12 @@ def _consequence(first: Dropped, same: list[Dropped]) -> str:
             "its kernel wrote into an argument unseen by autograd, so a gradient passes on as if nothing had been "
             f"written{_slope_in_place(first)}"
         )
+    if first.how == NO_GRAPH:
+        no_graph = f"its {_kernel(first.serves)} left autograd, so its result has no graph"
+        if not first.reached:
+            return f"{no_graph}, and backward will give {_inputs(first)} nothing from here{_forward(first)}"
+        parts = dict.fromkeys(part for one in _merged(same) if (part := _lack(one)))
+        return f"{no_graph} and {listed(parts, 3)}"
     node = "autograd's fallback added a graph node that passes nothing"
     if first.how == OUT:
         return f"its kernel wrote into an argument unseen by autograd, so what it wrote has no graph{_forward(first)}"
@@ -87,6 +101,12 @@ def _consequence(first: Dropped, same: list[Dropped]) -> str:
         return f"{node}, so backward will give {_inputs(first)} nothing from here{_forward(first)}"
     parts = dict.fromkeys(part for one in _merged(same) if (part := _lack(one)))
     return f"{node}, so {listed(parts, 3)}"
+
+
+def _kernel(serves: str) -> str:
+    if serves == "CompositeImplicitAutograd":
+        return "math kernel (registered without a key, which is CompositeImplicitAutograd)"
+    return f"kernel for {serves}"
 
 
 def _inputs(dropped: Dropped) -> str:

@@ -96,6 +96,14 @@ def in_words(kernels: tuple[str, ...]) -> str:
     return f"a kernel for {kernels[0]} only" if len(kernels) == 1 else f"kernels for {listed(kernels, 8)} only"
 
 
+_TORCHS = ("aten", "prim", "prims", "profiler", "quantized", "mkldnn", "sparse")  # namespaces
+
+
+def is_of_torch(operator: str) -> bool:
+    """Say whether an operator is one of torch's own, by its namespace."""
+    return operator.partition("::")[0] in _TORCHS
+
+
 def without_overload(operator: str) -> tuple[str, str]:
     """Return the namespace of an operator, and its name with overload as `Library.impl` takes it."""
     space, _, name = operator.partition("::")

@@ -43,6 +43,25 @@ def measure_slopes(kernel: Kernel, inputs: Sequence[torch.Tensor], seen: Sequenc
     return None
 
 
+def depends(kernel: Kernel, inputs: Sequence[torch.Tensor], seen: Sequence[torch.Tensor]) -> bool:
+    """Say whether the results change in proportion when every element of the inputs moves a little; two steps tell.
+
+    For tensors that are too large for `measure_slopes`. False where that is not certain, as for a sum that cancels.
+    """
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), _quiet():
+        try:
+            values = [t.double() for t in inputs]
+            first = _run(kernel, values)
+            far, near = (_distance(first, _run(kernel, [t + step for t in values])) for step in (1e-4, 5e-5))
+        except Exception:  # a kernel that takes no float64
+            return False
+    return _agree(first, seen) and near > 1e-9 and 1.8 < far / near < 2.2
+
+
+def _distance(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> float:
+    return sum((a.double() - b.double()).abs().sum().item() for a, b in zip(some, others, strict=True))
+
+
 def _measured(kernel: Kernel, inputs: list, seen: Sequence[torch.Tensor], dtype: torch.dtype) -> Slopes | None:
     first, second = _run(kernel, inputs), _run(kernel, inputs)
     if not _agree(first, seen) or not all(torch.equal(a, b) for a, b in zip(first, second, strict=True)):
