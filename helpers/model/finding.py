@@ -100,7 +100,11 @@ def kind_of(value: Any, adjective: str = "") -> str:
     """Return what kind of thing came, as it stands in a sentence: "an int", "a dict", "an empty dict", "None"."""
     if value is None:
         return "None"
-    words = f"{adjective} {type(value).__name__}".strip()
+    return with_article(f"{adjective} {type(value).__name__}".strip())
+
+
+def with_article(words: str) -> str:
+    """Return "an int" or "a list"."""
     return f"{'an' if _VOWEL.match(words) else 'a'} {words}"
 
 

@@ -18,6 +18,7 @@ from torch.library import Library, custom_op
 
 from helpers import explain_dispatch, explain_error
 from helpers.model.dispatch.kernels import Table, from_plain, is_backend, tensors_of, to_plain
+from helpers.model.finding import HelperError
 
 _numbers = itertools.count()
 ROOT = Path(__file__).resolve().parents[2]
@@ -621,6 +622,138 @@ def writes(x: torch.Tensor) -> torch.Tensor:
     return x.clone()
 
 
+@pytest.mark.filterwarnings("ignore:Dynamo")
+def test_a_compiled_function_that_can_not_be_watched_is_not_accused():
+    compiled = torch.compile(doubled, fullgraph=True, backend="eager")
+    for finding in (explain_error(compiled, torch.ones(2)), explain_dispatch(compiled, torch.ones(2))):
+        assert finding.error == "Unsupported"
+        assert "the compiler met the code that watches the run" in finding.text
+        assert "says nothing about the function" in finding.text
+        assert "without this tool" in finding.remedy
+    assert compiled(torch.ones(2)).tolist() == [2, 2]  # the remedy: nothing is raised
+    assert explain_error(torch.compile(doubled, backend="eager"), torch.ones(2)).error == ""
+
+
+def test_a_compiled_function_that_fails_alone_is_explained_from_its_exception():
+    def prints(x):
+        print(x)
+        return x * 2
+
+    with pytest.raises(RuntimeError) as raised:
+        torch.compile(prints, fullgraph=True, backend="eager")(torch.ones(2))
+    finding = explain_error(raised.value)
+    assert finding.error == "Unsupported"
+    assert "watches the run" not in finding.text
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (lambda x, d: (x, 0), r"called a rule for vmap \(<lambda>\) that takes 2 and torch gave it 3: info, in_dims"),
+        (lambda info, dims, x: x * 2, r"the rule for vmap returned a Tensor, and a pair \(result, out_dim\) is wanted"),
+        (lambda info, dims, x: None, "the rule for vmap returned None, and a pair"),
+        (lambda info, dims, x: (x, 0, 1), "the rule for vmap returned 3 values, and a pair"),
+        (lambda info, dims, x: (x * 2, 5), "returned 5 as out_dim, and the result has the dimensions 0 to 1: a pair"),
+        (lambda info, dims, x: (x * 2, "a"), "the rule for vmap returned a str as out_dim"),
+        (lambda info, dims, x: (x * 2, (0,)), r"the rule for vmap returned \(0,\) as out_dim, which does not fit"),
+    ],
+)
+def test_a_rule_for_vmap_gets_three_arguments_and_returns_a_pair(custom, rule, said):
+    op = custom()
+    op.register_vmap(rule)
+    finding = known(lambda: torch.vmap(op)(torch.ones(3, 2)))
+    assert re.search(said, finding.text)
+    assert "def rule(info, in_dims, *args)" in finding.remedy
+    op.register_vmap(lambda info, in_dims, *args: (doubled(*args), 0))
+    healthy(lambda: torch.vmap(op)(torch.ones(3, 2)))
+
+
+def test_a_dimension_that_is_not_there_is_no_fault_of_a_rule():
+    finding = known(lambda: torch.vmap(lambda t: t.sum(5))(torch.ones(3, 2)))
+    assert "rule" not in finding.text
+
+
+def test_an_operator_that_calls_itself_is_named(library, custom):
+    library.define("f(Tensor x) -> Tensor")
+    library.impl("f", lambda x: operators(library).f(x), "CPU")
+    finding = known(lambda: operators(library).f(torch.ones(2)))
+    assert f"the kernel of {library.ns}::f calls {library.ns}::f itself" in finding.text
+    library.define("g(Tensor x) -> Tensor")
+    library.impl("g", lambda x: x * 2, "CPU")
+    healthy(lambda: operators(library).g(torch.ones(2)))
+
+    def deeper(x):
+        return deeper(x)
+
+    library.define("h(Tensor x) -> Tensor")
+    library.impl("h", deeper, "CPU")
+    assert "the kernel of" not in explain_error(lambda: operators(library).h(torch.ones(2))).text
+
+
+def test_a_fallback_that_comes_back_to_itself_is_named(made):
+    made.append(Library("_", "IMPL"))
+    made[0].fallback(lambda op, *args, **kwargs: op(*args, **kwargs), "PrivateUse3")
+
+    def broken():
+        with torch._C._IncludeDispatchKeyGuard(torch._C._dispatch_key_parse("PrivateUse3")):
+            return torch.ones(2)
+
+    assert "the fallback calls aten::fill_.Scalar with tensors of the same key" in known(broken).text
+    made[0]._destroy()
+    healthy(broken)
+
+
+def test_an_error_of_a_helper_inside_a_kernel_keeps_its_own_words(library):
+    def kernel(x):
+        raise HelperError("index 3 is out of range")
+
+    library.define("f(Tensor x) -> Tensor")
+    library.impl("f", kernel, "CPU")
+    assert explain_error(lambda: operators(library).f(torch.ones(2))).text == (
+        "Index 3 is out of range (line 2 of kernel())."
+    )
+
+
+def opcheck(op, *args):
+    return torch.library.opcheck(op, args)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "fake", "said"),
+    [
+        (lambda x: x[:1].clone(), torch.empty_like, "shape (2,), and the kernel returned shape (1,)"),
+        (lambda x: x.double(), torch.empty_like, "dtype float32, and the kernel returned dtype float64"),
+        (doubled, lambda x: torch.empty_like(x, device="meta"), "device meta, and the kernel returned device cpu"),
+    ],
+)
+def test_a_fake_kernel_that_opcheck_refuses_is_told_with_both_results(library, kernel, fake, said):
+    library.define("f(Tensor x) -> Tensor")
+    library.impl("f", kernel, "CPU")
+    torch.library.register_fake(f"{library.ns}::f", fake, lib=library)
+    finding = known(lambda: opcheck(operators(library).f.default, torch.ones(2)))
+    assert f"the fake kernel of {library.ns}::f promises a result of {said}" in finding.text
+    assert "OpCheckError" not in finding.text
+
+
+def test_what_opcheck_finds_is_one_sentence(library):
+    library.define("view(Tensor x) -> Tensor")
+    library.impl("view", lambda x: x[:1], "CPU")
+    library.impl("view", lambda x: x[:1], "Meta")
+    text = known(lambda: opcheck(operators(library).view.default, torch.ones(2))).text
+    assert text.endswith("the result shares memory with the argument `x`, and the schema does not say so.")
+    library.define("mended(Tensor(a) x) -> Tensor(a)")
+    library.impl("mended", lambda x: x.view(-1), "CompositeImplicitAutograd")
+    healthy(lambda: opcheck(operators(library).mended.default, torch.ones(2)))
+    library.define("inside(Tensor x) -> Tensor")
+    library.impl("inside", doubled, "CPU")
+    library.impl("inside", torch.empty_like, "Meta")
+    w = torch.ones(2, requires_grad=True)
+    assert "has no derivative at an Autograd key" in known(lambda: opcheck(operators(library).inside.default, w)).text
+    library.define("bare(Tensor x) -> Tensor")
+    library.impl("bare", doubled, "CPU")
+    assert "has no fake kernel" in known(lambda: opcheck(operators(library).bare.default, torch.ones(2))).text
+
+
 def test_a_write_that_the_schema_hides_is_found_by_opcheck(custom):
     op = custom(writes)
     op.register_fake(lambda x: torch.empty_like(x))
@@ -631,7 +764,7 @@ def test_a_write_that_the_schema_hides_is_found_by_opcheck(custom):
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        (lambda lib: lib.impl("f", 3, "CPU"), "was given a int as the kernel"),
+        (lambda lib: lib.impl("f", 3, "CPU"), "was given an int as the kernel"),
         (lambda lib: lib.impl("g", doubled, "Meta"), "whose CompositeImplicitAutograd kernel already serves every key"),
         (
             lambda lib: torch.library.register_autograd(f"{lib.ns}::h", lambda ctx, g: g, lib=lib),

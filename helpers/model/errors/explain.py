@@ -27,10 +27,12 @@ import helpers.model.errors.rules
 import helpers.model.errors.schemas
 import helpers.model.errors.storage  # noqa: F401  # these fill the table
 from helpers.model.errors.failure import EXPLAINERS, Answer, Explainer, Failure
-from helpers.model.finding import Finding
+from helpers.model.errors.frames import circle_of
+from helpers.model.finding import Finding, HelperError
 from helpers.model.runs.run import Run
 from helpers.model.source import Place, is_library, place_in_traceback
 from helpers.model.watch import READER, Call, NotRunError, first_line, name_of, require_callable, run_reader
+from helpers.model.words import sentence_case
 
 _TORCH = join(dirname(torch.__file__), "")
 
@@ -82,6 +84,15 @@ def explain_error(fn: Callable | BaseException, *args: Any) -> ErrorFinding:
 def explain_failure(fn: Callable, error: Exception, failure: Failure | None, run: Run | None = None) -> ErrorFinding:
     """Explain an error that a watched function raised; `failure` is the torch call that raised last, if any."""
     place = place_in_traceback(error, READER)
+    if type(error).__module__.startswith("torch._dynamo"):
+        return _of_the_compiler(fn, error)
+    if isinstance(error, HelperError):  # it is one sentence already
+        text = f"{sentence_case(first_line(error))}{f' ({place})' if place else ''}"
+        return ErrorFinding(text=f"{text}.", error=type(error).__name__, known=True)
+    if (checked := _checked(error)) is not error:
+        if failure is None or not _leads_to(checked, failure.error):
+            failure = Failure(checked, Call("opcheck", place, place.positional if place else 0), (), {}, run)
+        error = failure.error
     if failure is None or not _leads_to(error, failure.error):
         failure = _unseen(error, place)
     if failure is None:
@@ -95,7 +106,7 @@ def explain_failure(fn: Callable, error: Exception, failure: Failure | None, run
             f"{name_of(fn)} raised {type(error).__name__}{at} in plain Python, not in a torch call: {first_line(error)}"
         )
         return ErrorFinding(text=f"{text}.", error=type(error).__name__)
-    inside = _code_inside(error, failure, place)
+    inside = "" if circle_of(error)[0] else _code_inside(error, failure, place)
     answer = None if inside and not _in_a_mode(error) else _ask(failure)  # a mode of the reader's passes calls on
     inside = "" if answer else inside
     text, remedy = (inside, "") if inside else answer or _unknown(failure)
@@ -112,8 +123,33 @@ def explain_failure(fn: Callable, error: Exception, failure: Failure | None, run
     )
 
 
+def _of_the_compiler(fn: Callable, error: BaseException) -> ErrorFinding:
+    """Say that a compiled function can't be watched: the compiler meets the watching, and raises for that."""
+    kind = type(error).__name__
+    return ErrorFinding(
+        text=f"{name_of(fn)} runs torch.compile, with fullgraph=True or another rule against graph breaks, and the "
+        f"compiler met the code that watches the run: the {kind} that it raised says nothing about the function.",
+        remedy="Call the function without this tool; if it raises then, catch the exception and give it to "
+        "explain_error(error).",
+        error=kind,
+        from_torch=True,
+        known=True,
+        facts={"message": first_line(error)},
+    )
+
+
+def _checked(error: BaseException) -> BaseException:
+    """Return the error that a check of `torch.library.opcheck` met, in place of the one that tells the whole story."""
+    return error.__cause__ or error if type(error).__name__ == "OpCheckError" else error
+
+
 def explain_caught(error: BaseException) -> ErrorFinding:
     """Explain an exception from its traceback: a backward that failed still has its tensors there."""
+    kind, at = type(error).__name__, place_in_traceback(error)
+    if (checked := _checked(error)) is not error:
+        told = _ask(Failure(checked, Call("opcheck", at, at.positional if at else 0), (), {}))
+        if told is not None:
+            return ErrorFinding(text=f"{told[0]}.", remedy=told[1], error=kind, known=True, call="opcheck")
     place, call, given = place_in_traceback(error), "", ()
     step = error.__traceback__
     while step is not None:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 import torch
 
 from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
+from helpers.model.finding import with_article
 
 # Schema strings
 
@@ -182,11 +183,15 @@ explains_plainly(
     "tensors",
     "Make an operator that returns a new tensor, register its derivative, and write the result back in Python.",
 )
-explains_plainly(
-    r"got unexpected type for op: <class '(\w+)'>",
-    "{call} was given a {0}, and the name of an operator is wanted",
-    'Give the name, "space::name", or what torch.library.custom_op returned.',
-)
+
+
+@explains(r"got unexpected type for op: <class '(\w+)'>")
+def _no_operator_name(match: re.Match, failure: Failure) -> Answer:
+    """Something else than an operator was given to a function of torch.library."""
+    return (
+        f"{failure.call.at} was given {with_article(match[1])}, and the name of an operator is wanted",
+        'Give the name, "space::name", or what torch.library.custom_op returned.',
+    )
 
 
 # Calls that do not fit the schema
