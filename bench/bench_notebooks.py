@@ -20,8 +20,11 @@ from tools.nbharness.build import code, write_notebook  # noqa: E402
 from tools.nbharness.run import run_notebooks  # noqa: E402
 
 LIMIT = 1.5
-# Packages and their direct parts: `torch._dynamo`, which an optimizer's first step imports, takes seconds by itself.
-PACKAGES = "import sys\nprint(*sorted(name for name in sys.modules if name.count('.') < 2))"
+# Packages, and their direct parts: `torch._dynamo`, which an optimizer's first step imports, takes seconds by itself.
+PACKAGES = (
+    "import sys\n"
+    "print(*sorted(name for name, m in sys.modules.items() if name.count('.') < 2 or hasattr(m, '__path__')))"
+)
 
 
 def imports_of(notebook: Path, folder: Path) -> Path:

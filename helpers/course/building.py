@@ -11,7 +11,9 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -19,12 +21,14 @@ import torch
 from helpers.course.environment import compiler_item
 from helpers.course.recordings import COURSE_NOTEBOOKS, as_displays, labelled, stored_outputs
 from helpers.course.session import show_output
-from helpers.model.adapter import operator_names
+from helpers.model.adapter import close_library, operator_names
 from helpers.model.finding import HelperError, in_short
 
 SECONDS = 300  # after this time a compiler is taken to hang
 _loaded: dict[str, Path] = {}  # namespace -> the library that this process holds
 _failed = ""  # why the last build failed
+_asking = ""  # the cell that asked last
+_builder = ""  # the cell whose build failed: it may try again
 _said: set[str] = set()  # which reasons a cell has told in full
 
 
@@ -34,6 +38,10 @@ def can_build(cell_id: str) -> bool:
     Written as `if can_build("my-cell"):` around the cell's code, with the id of that cell. It is False where there is
     no C++ compiler, and after a build that failed. The sentence above the outputs says which.
     """
+    global _asking, _failed
+    _asking = cell_id
+    if cell_id == _builder:
+        _failed = ""
     why = _failed or compiler_lack()
     if not why:
         return True
@@ -60,7 +68,7 @@ def build_operators(source: str) -> Path | None:
     compiler refuses the source, its first complaint is shown and None returned. Raises HelperError for a source
     without such a block, and for one whose namespace is registered already: C++ code can't be unloaded.
     """
-    global _failed
+    global _failed, _builder
     block = re.search(r"\bTORCH_LIBRARY\((\w+),", source) if isinstance(source, str) else None
     if block is None:
         raise HelperError(f"a source with a block TORCH_LIBRARY(name, library) is wanted, not {in_short(source)}")
@@ -69,7 +77,7 @@ def build_operators(source: str) -> Path | None:
     compiler = compiler_item().found
     digest = hashlib.sha256("\n".join((source, torch.__version__, compiler)).encode()).hexdigest()[:16]
     library = _folder() / f"{block[1]}-{digest}.so"
-    if _loaded.get(block[1]) != library and any(name.startswith(f"{block[1]}::") for name in operator_names()):
+    if _loaded.get(block[1]) != library and _is_taken(block[1]):
         raise HelperError(
             f"this process holds other operators of the name {block[1]}, and C++ code can't be unloaded: restart the "
             "kernel and run the cells again"
@@ -78,11 +86,28 @@ def build_operators(source: str) -> Path | None:
     _failed = "" if library.exists() else _compile(compiler, source, library)
     print("not built." if _failed else "ready.")
     if _failed:
+        _builder = _asking
         show_output(labelled(_failed))
         return None
-    torch.ops.load_library(library)
+    try:
+        torch.ops.load_library(library)
+    except OSError:  # a file that was damaged since it was built
+        library.unlink(missing_ok=True)
+        raise HelperError(f"the library of {block[1]} was damaged and is deleted: run the cell again") from None
     _loaded[block[1]] = library
     return library
+
+
+def _is_taken(namespace: str) -> bool:
+    """Say whether a namespace has operators or was claimed: then C++ that claims it would end the process."""
+    if any(name.startswith(f"{namespace}::") for name in operator_names()):
+        return True
+    try:
+        claim = torch.library.Library(namespace, "DEF")
+    except RuntimeError:
+        return True
+    close_library(claim)
+    return False
 
 
 def _folder() -> Path:
@@ -108,14 +133,40 @@ def _compile(compiler: str, source: str, library: Path) -> str:
         code.write_text(source, encoding="utf-8")
         command = [compiler, "-std=c++20", "-O1", "-fPIC", "-shared", "-w", str(code), "-o", str(made)]
         command += [f"-I{home / 'include'}", f"-L{home / 'lib'}", f"-Wl,-rpath,{home / 'lib'}"]
-        command += ["-lc10", "-ltorch_cpu"]
+        command += ["-lc10", "-ltorch_cpu"] + ([] if platform.system() == "Darwin" else ["-Wl,-z,defs"])
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
         except subprocess.TimeoutExpired:
             return f"The C++ compiler did not end within {SECONDS} seconds."
         if done.returncode:
-            told = re.search(r"operators\.cpp:(\d+):.*?error: (.*)$", done.stderr, re.MULTILINE)
-            reason = f"line {told[1]}: {told[2]}" if told else done.stderr.strip()[-200:]
-            return f"The C++ compiler refused the source: {reason.rstrip('?.')}."
+            return f"The C++ compiler refused the source: {_complaint(done.stderr)}."
+        if trouble := _trial(made):
+            return trouble
         made.replace(library)
     return ""
+
+
+def _complaint(said: str) -> str:
+    """Return what a compiler or linker said first of an error, with the line of the source where it names one."""
+    if told := re.search(r"operators\.cpp:(\d+):.*?error: (.*)$", said, re.MULTILINE):
+        return f"line {told[1]}: {told[2]}".rstrip("?.")
+    line = re.search(r"operators\.cpp:(\d+):\d+:\s+required from here", said)  # an error inside PyTorch's own headers
+    error = re.search(r"(?:error: |(?=undefined reference))(.*)$", said, re.MULTILINE)
+    reason = error[1].rstrip("?.") if error else f"{said.strip()[-200:] or 'it gave no reason'}".rstrip("?.")
+    return f"line {line[1]}: {reason}" if line else reason
+
+
+def _trial(library: Path) -> str:
+    """Load a new library in a process of its own; return "", or why it fails in one sentence.
+
+    What C++ raises while it registers ends its whole process: a schema that can't be read, or that does not fit.
+    """
+    code = f"import torch\ntorch.ops.load_library({str(library)!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=SECONDS)
+    if not done.returncode:
+        return ""
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    raised = " ".join(lines).partition("what():")[2] or lines[-1] if lines else f"exit status {done.returncode}"
+    reason = re.split(r"\.\s|Exception raised from|~~~", raised.strip())[0].strip().rstrip(".:")
+    pointed = next((before for before, line in pairwise(lines) if line.endswith("<--- HERE")), "")
+    return f"Compiled, but PyTorch refuses what it registers: {reason}{f', in {pointed}' if pointed else ''}."

@@ -93,7 +93,7 @@ def _judge(exercise_id: str, exercise: Exercise, answer: Any) -> Verdict:
             return verdict("wrong", f"This exercise's check returned {type(outcome).__name__}: that is our fault.")
     except RecursionError:
         return verdict("wrong", f"{_cause(watched, answer)}never came to an end: it calls itself too deeply.")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, NotImplementedError) and _raised_by_statement(error):
             return verdict("open", "not attempted yet")
         if isinstance(error, TypeError) and str(error).endswith("object is not callable") and not callable(answer):

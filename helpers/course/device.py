@@ -1,8 +1,10 @@
 """A device without hardware for chapter 6: its memory is NumPy arrays, and it has the kernels that you write.
 
 PyTorch holds of each tensor only the shape and the dtype. The array lies on the tensor's storage, as an attribute
-`memory`; so `detach`, which makes a new tensor on the same storage, finds it too. Two limits, which a device in C++
-does not have: the tensor's strides are always those of contiguous memory, and views made by a kernel are copies.
+`memory`; so `detach`, which makes a new tensor on the same storage, finds it too. Limits, which a device in C++
+does not have: the tensor's strides are always those of contiguous memory, and views made by a kernel are copies. And
+PyTorch must not copy the storage itself, which holds no bytes: `copy.deepcopy(t)` and `t.untyped_storage().clone()` end
+the process. `t.clone()` copies.
 """
 
 from __future__ import annotations

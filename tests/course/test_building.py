@@ -31,6 +31,8 @@ needs_compiler = pytest.mark.skipif(bool(compiler_lack()), reason=compiler_lack(
 def _own_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(building, "_folder", lambda: tmp_path)
     monkeypatch.setattr(building, "_failed", "")
+    monkeypatch.setattr(building, "_builder", "")
+    monkeypatch.setattr(building, "_asking", "")
     monkeypatch.setattr(building, "_said", set())
 
 
@@ -103,3 +105,51 @@ def test_a_library_is_kept_in_no_folder_of_somebody_else(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     with pytest.raises(HelperError, match="no folder of yours can be written to"):
         own_folder()
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("space", "old", "new", "words"),
+    [
+        ("type", "same(Tensor(a) x)", "same(tensor x)", "unknown type specifier, in same(tensor x) -> Tensor(a)"),
+        ("fit", "Tensor(a) x)", "Tensor(a) x, int n)", "doesn't match the expected function schema"),
+        ("link", "return x;", "void f(); f(); return x;", "refused the source: undefined reference"),
+        ("float", "const at::Tensor& x)", "const at::Tensor& x, float s)", "float is not supported"),
+    ],
+)
+def test_what_torch_would_die_of_is_one_sentence_and_the_cell_may_try_again(capsys, tmp_path, space, old, new, words):
+    good = SOURCE.replace("SPACE", f"course_test_{space}")
+    assert can_build("the-build")
+    assert build_operators(good.replace(old, new)) is None
+    out = capsys.readouterr().out
+    assert words in out
+    assert str(tmp_path) not in out
+    assert list(tmp_path.iterdir()) == [], "what can't be loaded is not kept"
+    assert not can_build("another-cell")
+    assert can_build("the-build"), "the cell that builds may try again"
+    if space == "type":
+        assert build_operators(good) is not None
+        assert can_build("another-cell")
+
+
+@needs_compiler
+def test_a_namespace_that_was_claimed_from_python_is_refused_before_it_ends_the_process():
+    library = torch.library.Library("course_test_claimed", "DEF")
+    with pytest.raises(HelperError, match="other operators of the name course_test_claimed"):
+        build_operators(SOURCE.replace("SPACE", "course_test_claimed"))
+    del library
+
+
+@needs_compiler
+def test_a_damaged_library_is_deleted_and_made_again():
+    source = SOURCE.replace("SPACE", "course_test_damaged")
+    made = subprocess.run(
+        [sys.executable, "-c", f"from helpers.course import building\nbuilding._folder = lambda: {building._folder()!r}"
+         f"\nprint(building.build_operators({source!r}))".replace("PosixPath", "__import__('pathlib').Path")],
+        capture_output=True, text=True, check=True,
+    ).stdout.split()[-1]  # fmt: skip
+    with open(made, "wb") as file:
+        file.write(b"no library")
+    with pytest.raises(HelperError, match="was damaged and is deleted: run the cell again"):
+        build_operators(source)
+    assert build_operators(source) is not None

@@ -105,6 +105,7 @@ RIGHT = {
         ),
     ],
     "ex-cpp": [
+        'answer = "clip(Tensor double_x, float low, float? high, int times=1) -> Tensor"',
         'answer = "clip(Tensor self, float low, float? high, int n=1) -> Tensor"',
         'answer = "clip(Tensor x, float low, float? high=None, int times=1) -> Tensor"',
         'answer = " clip(Tensor x, float low, float? high, int times = 1) -> Tensor "',
@@ -147,6 +148,10 @@ WRONG = {
         ('answer = "scale_.a.b(Tensor x) -> ()"', "starts with the operator's name"),
     ],
     "ex-missing": [
+        (function("library", 'library.impl("double", lambda x: x.mul_(2), "CPU")'), "writes into x"),
+        (function("library", 'library.impl("double", lambda x: (2 * x).double(), "CPU")'), "gives torch.float64"),
+        (function("library", 'library.impl("double", lambda x: 2 * x, "CPU")', "library._destroy()"), "leave it open"),
+        (function("library", "import sys", "sys.exit(2)"), "raised SystemExit"),
         (function("library", 'library.impl("double", lambda: 1, "CPU")'), "raised TypeError"),
         (function("library", 'library.impl("double", lambda x: None, "CPU")'), "gives|raised"),
         (function("library", 'library.impl("twice", lambda x: 2 * x, "CPU")'), "still says"),
@@ -166,6 +171,12 @@ WRONG = {
         ),
     ],
     "ex-cpp": [
+        (
+            'answer = "clip(Tensor(a!) x, float low, float? high, int times=1) -> Tensor(a!)"',
+            "no letter in parentheses",
+        ),
+        ('answer = "clip(Tensor x, double low, float? high, int times=1) -> Tensor"', "double is C++"),
+        ('answer = "clip(" * 5000', "one short line"),
         ('answer = "clop(Tensor x) -> Tensor"', "starts with the operator's name"),
         ('answer = "clip() -> Tensor"', "Your schema has 0 arguments, and the function 4"),
         ('answer = "clip(Tensor x, float low, float? high, int times=1) -> (Tensor, Tensor)"', "returns one tensor"),

@@ -99,6 +99,7 @@ def _real_dispatches() -> list[tuple[tuple[str, ...], set[str], set[str], str]]:
 
 @asks_for("winner(keys, excluded, fallthrough)")
 def winner(answer: Callable) -> Outcome:
+    answer(("CPU",), set(), set())  # a stub ends here, before real dispatches are gathered
     cases = _real_dispatches()
     for keys, excluded, passed, truth in [*cases, (("CPU",), {"CPU"}, set(), None), ((), set(), set(), None)]:
         given = set(excluded), set(passed)

@@ -66,13 +66,15 @@ def cpp_schema(answer: Any) -> Outcome:
         return wrong(f"A schema is wanted, a string, and {came(answer)} came.")
     if not re.match(r"\s*clip\s*\(", answer):
         return wrong('The schema starts with the operator\'s name: "clip(…".')
-    for word, name in (("double", "float"), ("int64_t", "int"), ("optional<", "float?"), ("at::", "Tensor")):
-        if word in answer:
-            return wrong(f"{word.rstrip('<')} is C++. A schema writes {name}.")
+    for word, name in ((r"double\b", "float"), (r"int64_t\b", "int"), ("optional<", "float?"), ("at::", "Tensor")):
+        if found := re.search(rf"\b{word}(?=[ *&>:A-Z]|$)", answer):
+            return wrong(f"{found[0].rstrip('<')} is C++. A schema writes {name}.")
+    if len(answer) > 200:
+        return wrong("The schema is one short line.")
     try:
-        with scoped_library(SPACE, "FRAGMENT") as library:
+        with scoped_library(f"{SPACE}_schema", "FRAGMENT") as library:
             library.define(answer.strip())
-            schema = operator_schema(find_operator(f"{SPACE}::clip"))
+            schema = operator_schema(find_operator(f"{SPACE}_schema::clip"))
             types, returns = [str(a.type) for a in schema.arguments], [str(a.type) for a in schema.returns]
             last = schema.arguments[-1].default_value if schema.arguments else None
     except Exception as error:
@@ -86,6 +88,8 @@ def cpp_schema(answer: Any) -> Outcome:
         return wrong("The last argument has the default 1 in the function: int times=1.")
     if returns != ["Tensor"]:
         return wrong("The function returns one tensor: -> Tensor.")
+    if any(part.alias_info for part in (*schema.arguments, *schema.returns)):
+        return wrong("The function writes nowhere and returns a new tensor: no letter in parentheses is needed.")
     return right("TORCH_LIBRARY compares the schema with the function's types and takes it.")
 
 

@@ -11,13 +11,20 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import numpy as np
 import torch
 
 from helpers.explore.panel import in_words
-from helpers.model.adapter import find_operator, operator_schema, scoped_library
+from helpers.model.adapter import (
+    find_operator,
+    operator_full_name,
+    operator_names,
+    operator_schema,
+    scoped_library,
+)
 from helpers.model.dispatch.trace import trace_dispatch
 from helpers.model.finding import in_short
 from helpers.model.words import counted
@@ -27,16 +34,17 @@ from .asking import asks_for, came, close
 from .letters import compare_letters
 
 SPACE = "course_check"
+_number = count(1)  # each operator has a namespace of its own: what a reader leaves open disturbs no other check
 
 
 @contextmanager
 def _operator(schema: str, kernel: Callable | None = None) -> Iterator[tuple[Any, torch.library.Library]]:
     """Give an operator that exists inside the context only, with a kernel for the CPU, and its library."""
-    with scoped_library(SPACE, "FRAGMENT") as library:
+    with scoped_library(f"{SPACE}_{next(_number)}", "FRAGMENT") as library:
         name = library.define(schema)
         if kernel:
             library.impl(name, kernel, "CPU")
-        yield find_operator(f"{SPACE}::{name.partition('.')[0]}"), library
+        yield find_operator(f"{library.ns}::{name.partition('.')[0]}"), library
 
 
 def _complaint(operator: Any, *args: Any, tests: str) -> str:
@@ -63,7 +71,7 @@ def hypot_backward(answer: Any) -> Outcome:
         return given[-1]
 
     with _operator("hypot(Tensor x, Tensor y) -> Tensor", _numpy(np.hypot)) as (operator, library):
-        torch.library.register_autograd(f"{SPACE}::hypot", noted, setup_context=remember, lib=library)
+        torch.library.register_autograd(f"{library.ns}::hypot", noted, setup_context=remember, lib=library)
         try:
             (operator(x, y) * weights).sum().backward()
         except NotImplementedError:  # the stub
@@ -112,7 +120,7 @@ def pairs_fake(answer: Callable) -> Outcome:
         if found.device != meta.device:
             return wrong(f"The input was on {meta.device}, your result is on {found.device}: make it from x.")
         with _operator("pairs(Tensor x) -> Tensor", kernel) as (operator, library):
-            torch.library.register_fake(f"{SPACE}::pairs", answer, lib=library)
+            torch.library.register_fake(f"{library.ns}::pairs", answer, lib=library)
             if said := _complaint(operator, values, tests="test_faketensor"):
                 return wrong(f"opcheck says: {said}.")
     return right("Shape and dtype are right for any length.")
@@ -174,7 +182,7 @@ def mutation_schema(answer: Any) -> Outcome:
 
 @asks_for("rule(info, in_dims, x)")
 def vmap_rule(answer: Callable) -> Outcome:
-    """Exercise 6.7: a batching rule for the operator `by_hand::shares`, which the chapter defines."""
+    """Exercise 6.8: a batching rule for the operator `by_hand::shares`, which the chapter defines."""
     try:
         operator = find_operator("by_hand::shares")
     except KeyError:
@@ -205,15 +213,18 @@ def vmap_rule(answer: Callable) -> Outcome:
 
 @asks_for("register(library)")
 def missing_kernel(answer: Callable) -> Outcome:
-    """Exercise 6.8: the kernel that a device lacks."""
+    """Exercise 6.7: the kernel that a device lacks."""
     x = torch.tensor([1.0, 2.0, 4.0])
     with _operator("double(Tensor x) -> Tensor") as (operator, library):
         library.impl("double", lambda x: x * 2, "CUDA")
         answer(library)
+        if operator_full_name(operator) not in operator_names():
+            return wrong("The library is closed, and the operator is gone with it: leave it open.")
         for mode in (torch.enable_grad, torch.inference_mode):
             with mode():
+                given = x.clone()
                 try:
-                    found = operator(x.clone())
+                    found = operator(given)
                 except NotImplementedError as error:
                     where = " in inference mode, where no Autograd kernel runs," if mode is torch.inference_mode else ""
                     return wrong(f"A call with a CPU tensor{where} still says: {in_words(error).split('. ')[0]}.")
@@ -221,6 +232,10 @@ def missing_kernel(answer: Callable) -> Outcome:
                     return wrong(f"A call with a CPU tensor raised {in_words(error)}.")
             if not close(found, x * 2):
                 return wrong(f"double([1, 2, 4]) gives {in_short(_shown(found))}; [2, 4, 8] is wanted.")
+            if not torch.equal(given, x):
+                return wrong("Your kernel writes into x, and the schema promises that it does not.")
+            if found.dtype != x.dtype:
+                return wrong(f"double of a float32 tensor gives {found.dtype}; float32 is wanted.")
     return right("The operator has a kernel for the CPU now.")
 
 
