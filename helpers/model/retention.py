@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from helpers.model.adapter import base_of, plain_access
+from helpers.model.adapter import base_of, device_of_private_key, plain_access
 from helpers.model.finding import Finding, HelperError
 from helpers.model.layout import Layout, stride_zero
 from helpers.model.memory import Block, Ranges, block_of, left_out, nothing_held, reached_nbytes
@@ -88,7 +88,9 @@ def _tensor(t: torch.Tensor, block: Block, name: str, frame: FrameType | None) -
         "base_name": base_name,
     }
     remedy = ""
-    if block.numel and block.end - block.start > block.nbytes:
+    if not block.nbytes and (device := device_of_private_key()) == t.device.type != "privateuseone":
+        text = f"{name} is on the device {device}, whose memory PyTorch does not see: its storage tells 0 bytes"
+    elif block.numel and block.end - block.start > block.nbytes:
         text, remedy = _resized(name, block)
     elif share.used < block.nbytes:
         text, remedy = _small_part(name, share, base is not None and base_name is None)

@@ -126,3 +126,16 @@ def test_a_wrong_input_is_one_sentence():
     assert len(told) == len(before) + len(after)
     for words, line in zip([*before.values(), *after.values()], told, strict=True):
         assert words in line
+
+
+def test_a_storage_out_of_sight_is_not_called_an_emptied_one():
+    lines = run(
+        "from helpers import explain_storage",
+        'open_device("abacus")',
+        "held, emptied = hold([1.0, 2.0]), torch.ones(2)",
+        "emptied.untyped_storage().resize_(0)",
+        "print(explain_storage(held))",
+        "print(explain_storage(emptied).text)",
+    )
+    assert lines[0] == "`held` is on the device abacus, whose memory PyTorch does not see: its storage tells 0 bytes."
+    assert "was resized to 0 bytes" in lines[1]
