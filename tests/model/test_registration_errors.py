@@ -16,7 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode  # a supported name with a private path
 from torch.library import Library, custom_op
 
-from helpers import explain_dispatch, explain_error
+from helpers import explain_dispatch, explain_error, show_op
 from helpers.model.dispatch.kernels import Table, from_plain, is_backend, tensors_of, to_plain
 from helpers.model.finding import HelperError
 
@@ -86,6 +86,47 @@ def test_a_missing_kernel_tells_real_kernels_from_the_many_keys_of_the_message(l
     assert 'lib.impl("nms", fn, "CPU")' in finding.remedy
     library.impl("nms", lambda boxes: boxes * 2, "CPU")
     healthy(call)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(
+    ("keys", "remedy"),
+    [
+        (["CUDA", "Meta"], "or move the tensors to CUDA."),
+        (["CUDA", "XPU"], "or move the tensors to CUDA or XPU."),
+        (["SparseCPU"], "or make sparse CPU tensors of them, t.to_sparse()."),
+        (["Meta"], 'lib.impl("f", fn, "CPU").'),
+    ],
+)
+def test_tensors_are_only_moved_to_devices_that_have_a_kernel(library, keys, remedy):
+    library.define("f(Tensor x) -> Tensor")
+    for key in keys:
+        library.impl("f", doubled, key)
+    finding = known(lambda: operators(library).f(torch.ones(2)))
+    assert finding.remedy.endswith(remedy)
+    assert "to Meta" not in finding.remedy
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_of_another_layout_are_converted_not_moved(library):
+    library.define("f(Tensor x) -> Tensor")
+    library.impl("f", doubled, "CPU")
+    nested = torch.nested.nested_tensor([torch.ones(2)])
+    finding = known(lambda: operators(library).f(nested))
+    assert "with nested CPU tensors (`nested`)" in finding.text
+    assert 'lib.impl("f", fn, "NestedTensorCPU"), or convert the tensors, t.to_padded_tensor(0.0)' in finding.remedy
+    healthy(lambda: operators(library).f(nested.to_padded_tensor(0.0)))
+    sparse = torch.ones(2).to_sparse()
+    assert "or convert the tensors, t.to_dense()" in known(lambda: operators(library).f(sparse)).remedy
+    healthy(lambda: operators(library).f(sparse.to_dense()))
+
+
+def test_a_custom_operator_for_another_device_gets_a_kernel_by_its_own_method(custom):
+    op = custom(doubled, device_types="cuda")
+    finding = known(lambda: op(torch.ones(2)))
+    assert f'Register one: {op._qualname.partition("::")[2]}.register_kernel("cpu"), or move' in finding.remedy
+    op.register_kernel("cpu")(doubled)
+    healthy(lambda: op(torch.ones(2)))
 
 
 def test_an_operator_without_any_kernel_is_said_to_have_none(library):
@@ -257,9 +298,40 @@ def test_an_operator_is_defined_once(library):
         for _ in range(2):
             library.define("f(Tensor x) -> Tensor")
 
-    text = known(broken).text
-    assert f"{library.ns}::f is defined already, by another library, this one or" in text
+    finding = known(broken)
+    assert f"{library.ns}::f is defined already, and an operator is defined once" in finding.text
+    assert "f.other(…)" in finding.remedy
     library.define("f.other(Tensor x, int n) -> Tensor")  # the remedy
+
+
+def test_the_remedy_of_a_second_definition_fits_what_was_called(library, custom):
+    library.define("f(Tensor x) -> Tensor")
+    finding = known(lambda: custom_op(f"{library.ns}::f", mutates_args=())(doubled))
+    assert "custom_op replaces only what custom_op made" in finding.remedy
+    healthy(lambda: custom_op(f"{library.ns}::other", mutates_args=())(doubled)(torch.ones(2)))
+    finding = known(lambda: torch.library.define(f"{library.ns}::f", "(Tensor x) -> Tensor"))
+    assert "_destroy() on" not in finding.remedy  # there is no object at hand
+    assert "restart the kernel" in finding.remedy
+    op = custom()
+    finding = known(lambda: torch.library.define(op._qualname, "(Tensor x) -> Tensor"))
+    assert "is defined already, by torch.library.custom_op, and" in finding.text
+    assert "running its torch.library.custom_op anew" in finding.remedy
+    healthy(lambda: custom_op(op._qualname, mutates_args=())(doubled)(torch.ones(2)))
+    with torch.library._scoped_library("aten", "FRAGMENT") as lib:
+        finding = known(lambda: lib.define("sin(Tensor self) -> Tensor"))
+    assert "aten::sin is defined already, by torch itself" in finding.text
+    assert "in a namespace of your own" in finding.remedy
+
+
+def test_a_line_that_defined_an_operator_before_is_said(made):
+    def broken():
+        space = f"course_errors_{next(_numbers)}"
+        for _ in range(2):
+            made.append(Library(space, "FRAGMENT"))
+            made[-1].define("f(Tensor x) -> Tensor")
+
+    text = explain_error(broken).text
+    assert re.search(r"by the library made at line \d+ of test_\w+\.py, now or when this line ran before, and", text)
 
 
 def test_the_library_that_defined_an_operator_first_is_found(made):
@@ -327,6 +399,11 @@ def test_a_misspelt_operator_gets_a_near_name(library):
     assert finding.remedy == f"Did you mean torch.ops.{library.ns}.scale?"
 
 
+def test_a_name_without_its_last_letter_comes_first():
+    assert known(lambda: torch.ops.aten.ad).remedy == "Did you mean torch.ops.aten.add?"
+    assert "near names: add, " in explain_error(lambda: show_op("ad")).text
+
+
 def test_a_kernel_without_a_definition_is_found(library):
     library.impl("f", lambda x: x * 1, "CPU")
     finding = known(lambda: operators(library).f(torch.ones(2)))
@@ -389,7 +466,14 @@ def test_a_call_that_fits_no_overload_counts_them():
         ("f(x: Tensor) -> Tensor", "names the type x", "the type stands before the name"),
         ("f(list[int] n) -> Tensor", "names the type list[int]", "Write int[]"),
         ("f(Tensor x, double y) -> Tensor", "names the type double", "Write float in place of double"),
-        ("f(Tensor x, bool b=true) -> Tensor", "a default value in the schema", "True, False, None"),
+        ("f(Tensor x, bool b=true) -> Tensor", "the default true of `b` can't be read", "True, False, None"),
+        ("f(Tensor x, str s=abc) -> Tensor", "the default abc of `s`, which is a text without quotes", 's="abc"'),
+        ("f(Tensor x, str s='abc) -> Tensor", "the quote before `abc` is never closed", "a second '"),
+        ('f(Tensor x, str s="abc) -> Tensor', "the quote before `abc` is never closed", 'a second "'),
+        ("f(Tensor x, int64_t n) -> Tensor", "names the type int64_t", "Write int in place of int64_t"),
+        ("f Tensor x -> Tensor", "the opening one after `f` is missing", "Write f(Tensor x) -> Tensor"),
+        ("f(Tensor(!) x) -> ()", "the mark (!) of an argument that is written to has no letter", "Tensor(a!)"),
+        ("my-f(Tensor x) -> Tensor", "the name `my-f` has a hyphen in it", "Write my_f"),
         ("f(Tensor x, int n=1, Tensor y) -> Tensor", "the argument y has no default and follows one", ""),
         ("other::f(Tensor x) -> Tensor", "defines an operator of the namespace other", "Leave the namespace out"),
     ],
@@ -401,7 +485,12 @@ def test_a_schema_that_can_not_be_read_says_where(library, schema, said, remedy)
 
 
 @pytest.mark.parametrize(
-    "schema", ["f(Tensor x, int n=1) -> Tensor", "f(Tensor[] xs, int[] n, float y, bool b=True) -> (Tensor, Tensor)"]
+    "schema",
+    [
+        "f(Tensor x, str s='a', int n=1) -> Tensor",
+        "f(Tensor(a!) x) -> ()",
+        "f(Tensor[] xs, int[] n, float y, bool b=True) -> (Tensor, Tensor)",
+    ],
 )
 def test_the_schemas_of_the_remedies_are_read(library, schema):
     assert explain_error(lambda: library.define(schema)).error == ""
@@ -464,6 +553,8 @@ NAME = "course_errors_custom::f"
         (lambda: custom_op(NAME, mutates_args="x")(doubled), "mutates_args is a string"),
         (lambda: custom_op(NAME)(doubled), "has no mutates_args"),
         (lambda: custom_op("f", mutates_args=())(doubled), "the name of the operator has no namespace"),
+        (lambda: custom_op("my-ops::f", mutates_args=())(doubled), "the name `my-ops::f` has a hyphen in it"),
+        (lambda: custom_op("my_ops::a b", mutates_args=())(doubled), "the name `a b` has a space in it"),
         (lambda: Library("course_errors_kind", "DEFINE"), "names the kind DEFINE"),
         (lambda: Library("prim", "DEF"), "the namespace prim belongs to torch"),
         (lambda: torch.library.define("course_errors_custom::g", "g(Tensor x)"), "takes a schema without the name"),
@@ -499,8 +590,8 @@ def test_a_destroyed_library_registers_nothing():
 def custom():
     """A custom operator of its own for each test, with what must not outlive it."""
 
-    def make(function=doubled):
-        return custom_op(f"course_errors_{next(_numbers)}::f", mutates_args=())(function)
+    def make(function=doubled, **options):
+        return custom_op(f"course_errors_{next(_numbers)}::f", mutates_args=(), **options)(function)
 
     return make
 
@@ -596,7 +687,7 @@ def test_keyword_arguments_have_the_names_of_the_schema(library):
         (
             lambda ctx, g: (g, g),
             None,
-            "returned (a gradient as value 2|2 values, and the number of its arguments is 1)",
+            "returned (a gradient as value 2|2 values)",
         ),
         (
             lambda ctx, g: g,
@@ -609,6 +700,49 @@ def test_a_derivative_that_does_not_fit_its_operator(custom, backward, setup, sa
     op, x = custom(), torch.ones(2, requires_grad=True)
     torch.library.register_autograd(op._qualname, backward, setup_context=setup)
     assert re.search(said, known(lambda: op(x).sum().backward()).text)
+
+
+def scaled(x: torch.Tensor, s: float) -> torch.Tensor:
+    return x * s
+
+
+def first_times(xs: list[torch.Tensor], y: torch.Tensor) -> torch.Tensor:
+    return xs[0] * y
+
+
+def test_a_wrong_number_of_gradients_names_the_operator_and_counts_as_the_reader_does(custom):
+    op, x = custom(scaled), torch.ones(2, requires_grad=True)
+    name = op._qualname
+
+    def call():
+        op(x, 2.0).sum().backward()
+
+    for wrong in (lambda ctx, g: g, lambda ctx, g: [g * 2, None]):
+        op.register_autograd(wrong)
+        finding = known(call)
+        assert f"{name} takes 2 arguments (x and s), and the backward that was registered" in finding.text
+        assert "returned 1 value; a list counts as one value" in finding.text
+        assert "Return a tuple of 2" in finding.remedy
+        assert "None for `s`" in finding.remedy
+    op.register_autograd(lambda ctx, g: (torch.ones(3), None))
+    assert f"registered for {name} returned a gradient of shape (3) for `x`, whose shape is (2)" in known(call).text
+    op.register_autograd(lambda ctx, g: (g * 2, None))
+    healthy(call)
+
+
+def test_a_list_of_tensors_gets_a_list_of_gradients(custom):
+    op, x, y = custom(first_times), torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+
+    def call():
+        op([x], y).sum().backward()
+
+    op.register_autograd(lambda ctx, g: (g, g))
+    finding = known(call)
+    assert f"registered for {op._qualname} returned another structure than the operator takes: `xs` is" in finding.text
+    op.register_autograd(lambda ctx, g: ([g], torch.ones(3)))
+    assert "a gradient of shape (3) for tensor 1 (those in lists are counted)" in known(call).text
+    op.register_autograd(lambda ctx, g: ([g], g))
+    healthy(call)
 
 
 def test_a_function_of_yours_that_is_called_wrongly_is_no_kernel():
@@ -700,6 +834,8 @@ def test_a_fallback_that_comes_back_to_itself_is_named(made):
 
     assert "the fallback calls aten::fill_.Scalar with tensors of the same key" in known(broken).text
     made[0]._destroy()
+    made.append(Library("_", "IMPL"))
+    made[1].fallback(lambda op, *args, **kwargs: args[0], "PrivateUse3")  # an answer without another call
     healthy(broken)
 
 
@@ -915,3 +1051,29 @@ def test_a_renamed_backend_is_called_by_its_name_and_the_next_operator_is_named(
 def test_a_device_that_was_never_set_up_is_told(run):
     lines = run('say(lambda: torch.ones(2).to("privateuseone"))')
     assert "no backend is set up for it in this process" in lines[0]
+
+
+def test_a_renamed_device_without_a_module_is_told(run):
+    lines = run("""
+        torch.utils.rename_privateuse1_backend("npu")
+        say(lambda: torch.ones(2).to("npu"))
+
+        set_up("npu")
+        say(lambda: torch.ones(2).to("npu"))
+    """)
+    assert "names the device `npu`, to which PrivateUse1 was renamed, and torch has no module torch.npu" in lines[0]
+    assert '_setup_privateuseone_for_python_backend("npu")' in lines[1]
+    assert "PrivateUse1 (the device `npu`) has no kernel for aten::" in lines[2]  # the remedy: one step further
+
+
+def test_a_module_alone_makes_no_backend(run):
+    lines = run("""
+        class Module:
+            is_available = staticmethod(lambda: True)
+            current_device = staticmethod(lambda: 0)
+
+        torch.utils.rename_privateuse1_backend("npu")
+        torch._register_device_module("npu", Module)
+        say(lambda: torch.ones(2).to("npu"))
+    """)
+    assert "needs a device guard, which sets the current device, and none is registered for `npu`" in lines[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from difflib import get_close_matches
 from types import FunctionType
 from typing import Any
@@ -109,5 +109,11 @@ def _near(name: str) -> str:
     if not any(n.startswith(f"{space}::") for n in known):
         return f": nothing is registered in the namespace {space}, so import the library that defines it first"
     names = {_short(n) for n in known} | {_short(n.partition(".")[0]) for n in known}
-    near = get_close_matches(_short(name), sorted(names), n=4)
+    near = nearest(_short(name), sorted(names), 4)
     return f"; near names: {listed(near)}" if near else ""
+
+
+def nearest(name: str, known: Sequence[str], most: int) -> list[str]:
+    """Return the known names that are spelled nearly so, first those to which only the last letter is missing."""
+    longer = [n for n in known if n.startswith(name) and len(n) == len(name) + 1]
+    return list(dict.fromkeys([*longer, *get_close_matches(name, known, n=most)]))[:most]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from os.path import basename, exists
 
 import torch
 
-from helpers.model.adapter import device_of_private_key, kernels_without_operator, operator_names, registrations
+from helpers.model.adapter import (
+    custom_op_has_backward,
+    device_of_private_key,
+    kernels_without_operator,
+    operator_names,
+    registrations,
+)
 from helpers.model.dispatch.kernels import (
     Table,
     backend_of,
@@ -19,6 +24,7 @@ from helpers.model.dispatch.kernels import (
     to_plain,
     without_overload,
 )
+from helpers.model.dispatch.opnames import nearest
 from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
 from helpers.model.watch import tensors_in
 from helpers.model.words import listed, quoted
@@ -36,6 +42,8 @@ _PACKAGES = ("torchvision", "torchaudio", "torchtext")
 def _no_kernel(match: re.Match, failure: Failure) -> Answer:
     """The dispatcher came to a backend's key for which the operator has no kernel."""
     operator, backend = match.groups()
+    if backend == "AutogradNestedTensor":  # torch names the layer above the backend
+        backend = next((backend_of(t) for t in tensors_in(failure.args) if t.is_nested), backend)
     table = Table.read(str(failure.error))
     space, name = without_overload(operator)
     if backend in ("PrivateUse1", device_of_private_key()):
@@ -49,8 +57,26 @@ def _no_kernel(match: re.Match, failure: Failure) -> Answer:
         )
     if space == "aten":
         return text, _for_aten(backend, table)
-    move = f", or move the tensors to {listed(table.own, 3)}" if table.own and not layout_of(backend)[0] else ""
-    return text, f'Register one for this key, lib.impl("{name}", fn, "{backend}"){move}.'
+    if custom_op_has_backward(operator) is not None:
+        device = layout_of(backend)[1].lower()
+        return text, f'Register one: {name}.register_kernel("{device}"){_elsewhere(backend, table)}.'
+    return text, f'Register one for this key, lib.impl("{name}", fn, "{backend}"){_elsewhere(backend, table)}.'
+
+
+def _elsewhere(backend: str, table: Table) -> str:
+    """Say with which other tensors the operator has a kernel of its own: on another device, or of another layout."""
+    layout, device = layout_of(backend)
+    plain = [key for key in table.own if not layout_of(key)[0] and key != "Meta"]
+    if layout:
+        return f", or convert the tensors, t.{to_plain(backend)}" if device in plain else ""
+    if devices := [f"`{device_of_private_key()}`" if key == "PrivateUse1" else key for key in plain if key != device]:
+        named = f"{', '.join(devices[:-1])} or {devices[-1]}" if len(devices) > 1 else devices[0]
+        return f", or move the tensors to {named}"
+    made = [(key, how) for key in table.own if layout_of(key)[1] == device and (how := from_plain(key))]
+    if not made:
+        return ""
+    key, how = made[0]
+    return f", or make {tensors_of(key)} of them, {how if how.startswith('torch') else f't.{how}'}"
 
 
 def _came(backend: str, failure: Failure) -> str:
@@ -202,7 +228,7 @@ def _no_operator(match: re.Match, failure: Failure) -> Answer:
             "Import the package, or run torch.ops.load_library(path), before this line; for a torch.library.Library of "
             "your own, run its cell, and keep the Library object: when it dies, its operators go with it.",
         )
-    close = get_close_matches(name, known, 1)
+    close = nearest(name, known, 1)
     there = f"it has {quoted(known)}" if len(known) < 5 else f"it has {len(known):,} others"
     return (
         f"{failure.call.at}: the namespace {space} has no operator {name} now; {there}",

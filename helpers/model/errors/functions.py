@@ -9,7 +9,10 @@ import textwrap
 
 import torch
 
+from helpers.model.adapter import find_operator, operator_names, operator_schema
 from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
+from helpers.model.errors.frames import generated_backward
+from helpers.model.words import counted, listed, quoted
 
 explains_plainly(
     r"Jacobian mismatch for output (\d+) with respect to input (\d+)",
@@ -53,6 +56,8 @@ explains_plainly(
 @explains(r"function (\w+?)Backward returned an incorrect number of gradients \(expected (\d+), got (\d+)\)")
 def _number_of_gradients(match: re.Match, failure: Failure) -> Answer:
     name, wanted, got = match[1], int(match[2]), int(match[3])
+    if operator := _operator_of(name):
+        return _gradients_of(operator, got - 1, failure)  # torch adds one to either number
     parameters = _forward_parameters(failure, name)
     takes = f" ({', '.join(parameters)})" if len(parameters) == wanted else ""
     values = "value" if got == 1 else "values"
@@ -62,6 +67,48 @@ def _number_of_gradients(match: re.Match, failure: Failure) -> Answer:
         what = f" for {' and '.join(missing)}" if missing else f" for each of the last {wanted - got}"
         return text, f"Append None{what}, or a gradient if it needs one."
     return text, "Return one value for each argument of forward, in their order; ctx does not count."
+
+
+def _operator_of(function: str) -> str:
+    """Return the operator for which `register_autograd` made a Function of this name; "" for a reader's own."""
+    for name in operator_names() if function.startswith("GeneratedBackwardFor_") else ():
+        space, _, rest = name.partition("::")
+        base, _, overload = rest.partition(".")
+        if function == f"GeneratedBackwardFor_{space}_{base}_{overload or 'default'}":
+            return name
+    return ""
+
+
+def _gradients_of(operator: str, got: int, failure: Failure) -> Answer:
+    """A derivative of an operator that returns another number of values than the operator has arguments."""
+    names = [name for name, _ in positional(operator)]
+    wanted, listing = len(names), "; a list counts as one value" if got == 1 else ""
+    return (
+        f"{failure.call.at}: {operator} takes {counted(wanted, 'argument')} ({listed(names, 6)}), and the backward "
+        f"that was registered for it returned {counted(got, 'value')}{listing}",
+        f"Return a tuple of {wanted}, a gradient or None for each argument"
+        f"{f': None for {quoted(names[got:])}, if that needs no gradient' if got < wanted else ''}.",
+    )
+
+
+def positional(operator: str) -> list[tuple[str, bool]]:
+    """Return the arguments of an operator that get a gradient from its backward, and whether each is a list."""
+    arguments = operator_schema(find_operator(operator)).arguments
+    return [(a.name, "[]" in str(a.real_type) or "List" in str(a.type)) for a in arguments if not a.kwarg_only]
+
+
+@explains(r"Expected the return from backward to be of the same structure as the inputs")
+def _structure(match: re.Match, failure: Failure) -> Answer | None:
+    """A derivative of an operator with a list of tensors that returned no list for it."""
+    operator = _operator_of(generated_backward(failure.error))
+    lists = [name for name, many in positional(operator) if many] if operator else []
+    if not lists:
+        return None
+    return (
+        f"{failure.call.at}: the backward that was registered for {operator} returned another structure than the "
+        f"operator takes: {quoted(lists)} {'is a list' if len(lists) == 1 else 'are lists'}",
+        "Return for a list of tensors a list of as many gradients, and for each other argument one value.",
+    )
 
 
 def _forward_parameters(failure: Failure, name: str) -> list[str]:
@@ -89,6 +136,15 @@ def _subclasses(kind: type) -> list[type]:
           r"compatible with \[(.*?)\]")  # fmt: skip
 def _gradient_shape(match: re.Match, failure: Failure) -> Answer:
     name, index, got, wanted = match[1], int(match[2]), match[3], match[4]
+    if operator := _operator_of(name):
+        arguments = positional(operator)
+        exact = index < len(arguments) and not any(many for _, many in arguments[: index + 1])
+        of = f"`{arguments[index][0]}`" if exact else f"tensor {index} (those in lists are counted)"
+        return (
+            f"{failure.call.at}: the backward that was registered for {operator} returned a gradient of shape ({got}) "
+            f"for {of}, whose shape is ({wanted})",
+            "A gradient has the shape of its input: sum over the dimensions that the kernel broadcast or repeated.",
+        )
     parameters = _forward_parameters(failure, name)
     of = f"`{parameters[index]}`" if index < len(parameters) else f"argument {index}"
     return (

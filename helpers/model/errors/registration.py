@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from os.path import basename
 
+from helpers.model.adapter import custom_op_has_backward, device_of_private_key
+from helpers.model.dispatch.kernels import is_of_torch
 from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
 from helpers.model.source import is_library
 
@@ -45,12 +47,42 @@ def _operator_twice(match: re.Match, failure: Failure) -> Answer:
     """A second definition of one operator."""
     operator, second, first = match.groups()
     where = _registered_at(first)
-    by = f"a library made{where}" if where else "another library"
-    same = ", this one or one that this line made before" if first == second else ""
+    by = f", by a library made{where}" if where else ""
+    if where and first == second:
+        by = f", by the library made{where}, now or when this line ran before"
+    elif is_of_torch(operator):
+        by = ", by torch itself"
+    elif custom_op_has_backward(operator) is not None:
+        by = ", by torch.library.custom_op"
     return (
-        f"{failure.call.at}: {operator} is defined already, by {by}{same}, and an operator is defined once",
+        f"{failure.call.at}: {operator} is defined already{by}, and an operator is defined once",
+        _instead(operator, failure.call.place.expression if failure.call.place else ""),
+    )
+
+
+def _instead(operator: str, expression: str) -> str:
+    """Say what to do in place of a second definition, by what the reader called and who defined the operator first."""
+    name = operator.partition("::")[2]
+    if is_of_torch(operator):
+        return (
+            "Define yours in a namespace of your own; for another kernel of torch's operator, use "
+            f'torch.library.Library("aten", "IMPL").impl("{name}", fn, key).'
+        )
+    if custom_op_has_backward(operator) is not None:
+        return "Give this one another name, or change the first by running its torch.library.custom_op anew."
+    if "custom_op(" in expression:
+        return (
+            "custom_op replaces only what custom_op made: give this one another name, or call lib._destroy() on the "
+            "Library that defined the first."
+        )
+    if re.match(r"(torch\.library\.)?define\(", expression):
+        return (
+            "torch.library.define keeps its definition for the whole process: restart the kernel, or use "
+            "torch.library.custom_op, which may be repeated, or a Library object, whose _destroy() ends it."
+        )
+    return (
         "Call lib._destroy() on the Library that defined it before you define it anew, use torch.library.custom_op, "
-        "which may be repeated, or give another overload: f.other(…).",
+        f"which may be repeated, or give another overload: {name.partition('.')[0]}.other(…)."
     )
 
 
@@ -90,6 +122,31 @@ explains_plainly(
     r"The custom device module of .*? has already been registered with is_(\w+)",
     "{call}: the device `{0}` is set up already, and that is done once in a process",
     "Leave the call out, or restart the kernel.",
+)
+
+
+@explains(r"No module named 'torch\.(\w+)'")
+def _no_device_module(match: re.Match, failure: Failure) -> Answer | None:
+    """A renamed backend has no module of its name."""
+    device = match[1]
+    if device == "privateuseone" or device != device_of_private_key():
+        return None
+    return (
+        f"{failure.call.at} names the device `{device}`, to which PrivateUse1 was renamed, and torch has no module "
+        f"torch.{device} for it",
+        f'Call torch.utils.backend_registration._setup_privateuseone_for_python_backend("{device}"), which registers a '
+        "module, hooks and a device guard for a backend in Python; a backend in C++ registers its own, the module "
+        f'with torch._register_device_module("{device}", module).',
+    )
+
+
+explains_plainly(
+    r"PyTorch is not linked with support for (\w+) devices",
+    "{call} needs a device guard, which sets the current device, and none is registered for `{0}`: a module alone "
+    "makes no backend",
+    "Restart the kernel, and leave the registration of a module to "
+    'torch.utils.backend_registration._setup_privateuseone_for_python_backend("name"); a backend in C++ registers its '
+    "guard there.",
 )
 explains_plainly(
     r"No module named 'torch\.privateuseone'",

@@ -15,12 +15,12 @@ from helpers.model.finding import with_article
 
 @explains(
     r"unknown type specifier.*?:\n(?P<line>[^\n]*)\n(?P<mark> *~+) <--- HERE|"
-    r"Use `float` instead of `double`.*?:\n(?P<line2>[^\n]*)\n"
+    r"Use `[^\n]* instead of `(?P<word>\w+)`[^\n]*:\n(?P<line2>[^\n]*)\n"
 )
 def _unknown_type(match: re.Match, failure: Failure) -> Answer:
     """A type in a schema that the schema language does not have."""
     line, mark = match["line"] or match["line2"], match["mark"]
-    word = _word(line, mark.index("~")) if mark else "double"
+    word = _word(line, mark.index("~")) if mark else match["word"]
     if right := _TYPES.get(word) or next(iter(get_close_matches(word, _RIGHT, 1, 0.7)), ""):
         remedy = f"Write {right} in place of {word}."
     elif re.search(rf"{re.escape(word)}(: |\)|,)", line):
@@ -35,7 +35,8 @@ def _unknown_type(match: re.Match, failure: Failure) -> Answer:
 _TYPES = {
     "double": "float", "tensor": "Tensor", "torch.Tensor": "Tensor", "int32": "int", "int64": "int", "float32": "float",
     "float64": "float", "boolean": "bool", "string": "str", "list[int]": "int[]", "list[float]": "float[]",
-    "list[Tensor]": "Tensor[]", "list": "Tensor[] or int[]", "long": "int",
+    "list[Tensor]": "Tensor[]", "list": "Tensor[] or int[]", "long": "int", "int64_t": "int", "int32_t": "int",
+    "size_t": "int",
 }  # fmt: skip
 
 
@@ -52,6 +53,8 @@ def _word(line: str, start: int) -> str:
 def _schema_syntax(match: re.Match, failure: Failure) -> Answer:
     """A schema that breaks the grammar."""
     wanted, _, line, before = match.groups()
+    if found := _bad_name(line) or _bracket(line) or _mark(line, before):
+        return f"{failure.call.at}: {found[0]}", found[1]
     at = f" at `{line[len(before) :].strip()}`" if before is not None else ""
     if "->" not in line:
         why = "it has no -> with what the operator returns"
@@ -74,11 +77,79 @@ def _schema_syntax(match: re.Match, failure: Failure) -> Answer:
     )
 
 
-explains_plainly(
-    r"invalid numeric default value:\n([^\n]*)\n",
-    "{call}: a default value in the schema `{0}` can't be read",
-    "Write defaults as Python does: True, False, None, 1, 1.0.",
-)
+def _bad_name(line: str) -> Answer | None:
+    """A name of a namespace or an operator with a character that names do not have."""
+    name = line.partition("(")[0].strip()
+    bad = re.search(r"[^\w.:]", name) if "(" in line or "::" in name else None
+    if "::" in name and bad is None:
+        bad = re.search(r"\.", name.partition("::")[0])
+    first, _, second = name.partition(" ")
+    if bad is None or first in ("def", "in", "is") or re.match(rf"({'|'.join(_RIGHT)})\b", second.strip()):
+        return None  # a word of Python, or a missing bracket
+    character = {"-": "a hyphen", " ": "a space", ".": "a full stop"}.get(bad[0], f"the character {bad[0]}")
+    return (
+        f"the name `{name}` has {character} in it, and a name consists of letters, digits and underscores",
+        f"Write {re.sub(r'[^A-Za-z0-9_:]', '_', name)}.",
+    )
+
+
+def _bracket(line: str) -> Answer | None:
+    """A schema whose list of arguments does not begin with a bracket."""
+    found = re.match(r"\s*([A-Za-z_][\w.:]*)\s*(.*?)\s*->", line)
+    if found is None or "(" in line.partition("->")[0] or not found[2]:
+        return None
+    name, arguments = found.groups()
+    if name.startswith("def") or (")" in arguments and not (name := re.sub(r"Tensor$", "", name))):
+        return None
+    arguments = arguments.removesuffix(")")
+    if (whole := found[1]) != name:
+        arguments = f"{whole.removeprefix(name)} {arguments}"
+    return (
+        f"the schema `{line.strip()}` can't be read: the arguments stand in brackets, and the opening one after "
+        f"`{name}` is missing",
+        f"Write {name}({arguments}) -> {line.partition('->')[2].strip()}.",
+    )
+
+
+def _mark(line: str, before: str | None) -> Answer | None:
+    """A mark of a write without its letter."""
+    if before is None or not re.match(r"\(!", line[len(before) - 1 :]):
+        return None
+    return (
+        f"the schema `{line.strip()}` can't be read: the mark (!) of an argument that is written to has no letter",
+        "Write Tensor(a!), and another letter for each further argument.",
+    )
+
+
+@explains(r"expected a valid token but found '(['\"])' here:\n([^\n]*)\n( *)~")
+def _open_quote(match: re.Match, failure: Failure) -> Answer:
+    """A string in a schema that does not end."""
+    quote, line, before = match.groups()
+    return (
+        f"{failure.call.at}: the schema `{line.strip()}` can't be read: the quote before "
+        f"`{line[len(before) + 1 :].partition(')')[0]}` is never closed",
+        f"Write a second {quote} after the text.",
+    )
+
+
+@explains(r"invalid numeric default value:\n([^\n]*)\n")
+def _default(match: re.Match, failure: Failure) -> Answer:
+    """A default value that can't be read, such as a word without quotes."""
+    line = match[1]
+    for kind, name, value in re.findall(r"(\w+)\?? (\w+)=([^,)]+)", line):
+        if re.fullmatch(r"True|False|None|-?[\d.]+(e-?\d+)?|'.*'|\".*\"", value.strip()):
+            continue
+        named = f"the default {value} of `{name}`"
+        remedy = "Write defaults as Python does: True, False, None, 1, 1.0."
+        if kind == "str":
+            named, remedy = f"{named}, which is a text without quotes,", f'Write {name}="{value}".'
+        return f"{failure.call.at}: in the schema `{line.strip()}` {named} can't be read", remedy
+    return (
+        f"{failure.call.at}: a default value in the schema `{line.strip()}` can't be read",
+        "Write defaults as Python does: True, False, None, 1, 1.0.",
+    )
+
+
 explains_plainly(
     r"Non-default positional argument follows default argument\. Parameter (\w+) in ([^\n]*)",
     "{call}: in the schema `{1}` the argument {0} has no default and follows one that has",
