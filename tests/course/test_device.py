@@ -137,5 +137,5 @@ def test_a_storage_out_of_sight_is_not_called_an_emptied_one():
         "print(explain_storage(held))",
         "print(explain_storage(emptied).text)",
     )
-    assert lines[0] == "`held` is on the device abacus, whose memory PyTorch does not see: its storage tells 0 bytes."
+    assert lines[0].endswith("is on the device abacus, whose memory PyTorch does not see: its storage tells 0 bytes.")
     assert "was resized to 0 bytes" in lines[1]
