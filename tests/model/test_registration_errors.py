@@ -807,6 +807,60 @@ def test_a_dimension_that_is_not_there_is_no_fault_of_a_rule():
     assert "rule" not in finding.text
 
 
+def test_a_kernel_that_returns_none_for_a_tensor_is_named(library, custom):
+    library.define("f(Tensor x) -> Tensor")
+    library.impl("f", lambda x: None, "CPU")
+    library.define("pair(Tensor x) -> (Tensor, Tensor)")
+    library.impl("pair", lambda x: (x * 2, None), "CPU")
+    forgets = custom(lambda x: None, schema="(Tensor x) -> Tensor")
+    f, pair, x = operators(library).f, operators(library).pair, torch.ones(2)
+    for broken, name in [
+        (lambda: f(x) + 1, f"{library.ns}::f"),
+        (lambda: torch.sin(f.default(x)), f"{library.ns}::f"),
+        (lambda: f(x).backward(), f"{library.ns}::f"),
+        (lambda: pair(x)[1].sum(), f"{library.ns}::pair"),
+        (lambda: forgets(x).sum(), forgets._qualname),
+        (lambda: f(x), f"{library.ns}::f"),
+    ]:
+        finding = explain_error(broken)
+        assert f"the kernel of {name} returned None where its schema promises a Tensor" in finding.text
+        assert f"the kernel of {name} returned None" in explain_dispatch(broken).text
+        assert "End the kernel with return" in finding.remedy
+    assert explain_dispatch(lambda: f(x)).cause == "None for a tensor"
+    library.define("mended(Tensor x) -> Tensor")
+    library.impl("mended", doubled, "CPU")
+    healthy(lambda: operators(library).mended(x) + 1)
+
+
+def test_a_none_that_the_schema_allows_is_not_accused(library):
+    library.define("maybe(Tensor x) -> Tensor?")
+    library.impl("maybe", lambda x: None, "CPU")
+    library.define("nothing(Tensor x) -> ()")
+    library.impl("nothing", lambda x: None, "CPU")
+    x = torch.ones(2)
+    healthy(lambda: (operators(library).maybe(x), operators(library).nothing(x)))
+    finding = explain_error(lambda: operators(library).maybe(x) + 1)
+    assert not finding.known
+    assert finding.remedy == ""
+
+
+@pytest.mark.filterwarnings("ignore:.*an autograd kernel was not registered")
+def test_a_run_without_an_error_points_to_a_gradient_that_may_be_lost(library):
+    library.define("f(Tensor x) -> Tensor")
+    library.impl("f", lambda x: x.detach() * 2, "CPU")
+    w = torch.ones(2, requires_grad=True)
+
+    def call():
+        (operators(library).f(w) + w).sum().backward()
+
+    finding = explain_error(call)
+    assert finding.error == ""
+    assert finding.text == f"`call` raised no error; {library.ns}::f has no derivative and left autograd."
+    assert "explain_dispatch" in finding.remedy
+    torch.library.register_autograd(f"{library.ns}::f", lambda ctx, g: g * 2, lib=library)  # the remedy of that
+    assert explain_error(call).text == "`call` raised no error."
+
+
 def test_an_operator_that_calls_itself_is_named(library, custom):
     library.define("f(Tensor x) -> Tensor")
     library.impl("f", lambda x: operators(library).f(x), "CPU")

@@ -13,21 +13,22 @@ from helpers.model.dispatch.kernels import is_of_torch
 from helpers.model.dispatch.trace import Dispatch, DispatchTrace, trace_dispatch
 from helpers.model.dispatch.words import why
 from helpers.model.errors.explain import explain_failure
+from helpers.model.errors.kernels import none_given
 from helpers.model.finding import Finding
 from helpers.model.runs.run import Run
 from helpers.model.watch import Call, NotRunError, name_of, require_callable, run_reader
 from helpers.model.words import counted, sentence_case
 
-RAN, FAILED, NOTHING = "a kernel ran", "raised", "no operator"
+RAN, FAILED, GAVE_NONE, NOTHING = "a kernel ran", "raised", "None for a tensor", "no operator"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DispatchFinding(Finding):
     """Which kernels ran, and why these.
 
-    `cause` is "a kernel ran", "raised", "no Autograd kernel" or "no operator". `operator` is the one that the answer is
-    about, with its overload, `path` the keys whose kernels ran for it, and `calls` how many operators the function
-    called itself. `error` is the name of the exception, or "". `trace` holds every dispatch.
+    `cause` is "a kernel ran", "raised", "no Autograd kernel", "None for a tensor" or "no operator". `operator` is the
+    one that the answer is about, with its overload, `path` the keys whose kernels ran for it, and `calls` how many
+    operators the function called itself. `error` is the name of the exception, or "". `trace` holds every dispatch.
     """
 
     cause: str
@@ -100,6 +101,13 @@ def _finding(
         found = _of_error(fn, trace, run, raised[0])
         lost = explain_dropped([d for d in fallbacks.found if d.at and d.at in found.text], 0)
         return replace(found, remedy=lost.remedy) if lost and "has no graph" in found.text else found
+    if run.undefined:
+        text, remedy = none_given(run.undefined[0])
+        first = next(d for d in trace.calls if d.operator.partition(".")[0] == run.undefined[0][0].partition(".")[0])
+        return DispatchFinding(
+            text=f"{text}.", remedy=remedy, cause=GAVE_NONE, operator=first.operator, path=first.path,
+            calls=calls, trace=trace,
+        )  # fmt: skip
     if lost := explain_dropped(fallbacks.found, run.backwards):
         first = next(d for d in trace.calls if d.operator == lost.operator)
         return DispatchFinding(

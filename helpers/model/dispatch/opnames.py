@@ -49,6 +49,22 @@ def name_operator(given: Any, helper: str = "show_op") -> str:
     return _find(name, function)
 
 
+def is_operator(function: object) -> bool:
+    """Say whether a called function is an operator, as `torch.ops.aten.add` and its overloads are."""
+    return isinstance(function, _OVERLOAD | _PACKET)
+
+
+def none_for_tensor(operator: Any, result: object) -> bool:
+    """Say whether an operator gave None where its schema promises a Tensor; False where several overloads differ."""
+    given = list(result) if isinstance(result, tuple) else [result]
+    if all(one is not None for one in given):
+        return False
+    returns = operator_schema(find_operator(name_operator(operator))).returns
+    return len(returns) == len(given) and any(
+        one is None and str(promised.type) == "Tensor" for one, promised in zip(given, returns, strict=True)
+    )
+
+
 def _full_name(text: str) -> str:
     """Return a reader's spelling in the form that the dispatcher uses."""
     name = text.strip().removeprefix("torch.ops.").removesuffix(".default")

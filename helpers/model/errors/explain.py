@@ -28,6 +28,7 @@ import helpers.model.errors.schemas
 import helpers.model.errors.storage  # noqa: F401  # these fill the table
 from helpers.model.errors.failure import EXPLAINERS, Answer, Explainer, Failure
 from helpers.model.errors.frames import circle_of
+from helpers.model.errors.kernels import none_given
 from helpers.model.finding import Finding, HelperError
 from helpers.model.runs.run import Run
 from helpers.model.source import Place, is_library, place_in_traceback
@@ -78,6 +79,12 @@ def explain_error(fn: Callable | BaseException, *args: Any) -> ErrorFinding:
         kind = type(caught.error).__name__
         text = f"{name_of(fn)} raised no error to the outside: it caught a {kind} itself{caught.call.where}"
         return ErrorFinding(text=f"{text}.", call=caught.name, from_torch=True)
+    if run.undefined:
+        text, remedy = none_given(run.undefined[0])
+        return ErrorFinding(text=f"{name_of(fn)} raised no error, but {text}.", remedy=remedy)
+    if run.passed_nothing:
+        text = f"{name_of(fn)} raised no error; {run.passed_nothing[0]} has no derivative and left autograd."
+        return ErrorFinding(text=text, remedy="explain_dispatch says whether a gradient is lost, and how much.")
     return ErrorFinding(text=f"{name_of(fn)} raised no error.")
 
 
@@ -95,6 +102,8 @@ def explain_failure(fn: Callable, error: Exception, failure: Failure | None, run
         error = failure.error
     if failure is None or not _leads_to(error, failure.error):
         failure = _unseen(error, place)
+        if failure is not None:
+            failure.run = run
     if failure is None:
         if place is not None and (answer := _ask(Failure(error, Call("", place, place.positional), (), {}, run))):
             facts = {"message": first_line(error), "line": place.line}

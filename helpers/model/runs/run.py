@@ -12,20 +12,23 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from helpers.model.adapter import plain_access
+from helpers.model.adapter import passes_nothing, plain_access
 from helpers.model.autograd.names import parameters_of
+from helpers.model.dispatch.opnames import is_operator, none_for_tensor
 from helpers.model.errors.failure import Failure
 from helpers.model.finding import HelperError
 from helpers.model.owners import names_in
 from helpers.model.runs.record import Recorder
 from helpers.model.source import reader_frame
-from helpers.model.watch import READER, Call
+from helpers.model.watch import READER, Call, tensors_in
 
 
 class Run(Recorder):
     """Records a run as `Recorder` does, and also:
 
     `failure`: the torch call that raised last; drop it when the sentence is made, it holds live arguments.
+    `undefined`: the calls of an operator that gave None in place of a tensor, each with the operator's name.
+    `passed_nothing`: the operators whose result has the graph node that passes nothing.
     `parameters`: the name of each parameter of every module that the reader called, such as "net.0.weight".
     """
 
@@ -33,6 +36,8 @@ class Run(Recorder):
         super().__init__()
         self.failure: Failure | None = None
         self.modules: dict[int, tuple[weakref.ref, str]] = {}
+        self.undefined: list[tuple[str, Call]] = []
+        self.passed_nothing: list[str] = []
         self._handles: list[Any] = []
 
     def __enter__(self) -> Run:
@@ -46,10 +51,21 @@ class Run(Recorder):
 
     def around(self, call: Call, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         try:
-            return super().around(call, func, args, kwargs)
+            result = super().around(call, func, args, kwargs)
         except Exception as error:
             self.failure = Failure(error, call, args, kwargs, self)
             raise
+        if is_operator(func):
+            with self.aside(call), plain_access():
+                self._look_at(call, func, result)
+        return result
+
+    def _look_at(self, call: Call, operator: Any, result: Any) -> None:
+        name = str(operator).removesuffix(".default").replace(".", "::", 1)
+        if none_for_tensor(operator, result):
+            self.undefined.append((name, call))
+        if any(passes_nothing(t.grad_fn) for t in tensors_in([result])):
+            self.passed_nothing.append(name)
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return the parameters of every module that the reader called and that still lives, by name."""
