@@ -456,6 +456,18 @@ def test_two_ways_to_the_loss_bring_two_gradients(library):
     assert "(2 instead of 35)" in explain_dispatch(broken).text
 
 
+def test_an_operator_on_its_own_result_loses_the_gradient_too_and_no_number_is_told(library):
+    op = scale(library, key="CompositeImplicitAutograd")
+
+    def broken():
+        w = torch.ones(2, requires_grad=True)
+        (op(op(w)) + w).sum().backward()
+
+    finding = explain_dispatch(broken)
+    assert finding.text.endswith("its result has no graph and `w.grad` lacks its contribution.")
+    assert finding.facts["missing"] == {}
+
+
 def test_a_random_call_between_gives_the_reader_the_same_numbers(library):
     op, seen = scale(library, key="CompositeImplicitAutograd"), []
 

@@ -205,8 +205,10 @@ class Fallbacks:
                 if not dropped.reached:
                     self._reach(dropped)
                 gradients[i] = share if gradients[i] is None else gradients[i] + share
-                dropped.note(gradients)
+                if self._shadows.exact:
+                    dropped.note(gradients)
 
+        self._shadows.lossy.add(dropped.operator)
         for i, t in enumerate(lost):
             self._shadows.add(t, partial(add, i))
 

@@ -22,8 +22,14 @@ Arrived = Callable[[torch.Tensor], None]  # is given the gradient of a tensor th
 
 @dataclass
 class Shadows:
-    """Follows tensors through the calls that take them. Ask `before` and `after` around each call."""
+    """Follows tensors through the calls that take them. Ask `before` and `after` around each call.
 
+    `lossy` are operators that give no graph to the shadows either. Past one of these a gradient still arrives, but its
+    values are not known: `exact` is False from then on.
+    """
+
+    lossy: set[str] = field(default_factory=set)
+    exact: bool = True
     _of: dict[int, tuple[weakref.ref, torch.Tensor]] = field(default_factory=dict)
     _sources: list[tuple[torch.Tensor, Arrived]] = field(default_factory=list)
     _handles: list[Any] = field(default_factory=list)
@@ -48,7 +54,8 @@ class Shadows:
         """
         if not self._of or not torch.is_grad_enabled():
             return None
-        if not any(self._shadow(t) is not None for t in tensors_in((seen.args, seen.kwargs))):
+        taken = [s for t in tensors_in((seen.args, seen.kwargs)) if (s := self._shadow(t)) is not None]
+        if not taken:
             return None
         written = {
             id(t)
@@ -58,7 +65,12 @@ class Shadows:
         }
         with torch.random.fork_rng(devices=[]):
             args, kwargs = self._swapped((seen.args, seen.kwargs), written)
-            return tensors_in([seen.operator(*args, **kwargs)])
+            results = tensors_in([seen.operator(*args, **kwargs)])
+        if seen.name in self.lossy and not any(t.requires_grad for t in results):
+            self.exact = False
+            link = sum(0 * s.sum() for s in taken)
+            results = [t + link if t.is_floating_point() else t for t in results]
+        return results
 
     def after(self, shadows: list[torch.Tensor], result: Any) -> None:
         """Give the results of a call their shadows; where one has a graph, wait there for its gradient."""
