@@ -482,6 +482,14 @@ def test_a_random_call_between_gives_the_reader_the_same_numbers(library):
     assert torch.equal(seen[0], seen[1])
 
 
+def test_what_a_later_kernel_prints_is_printed_once(library, capsys):
+    op = scale(library, key="CompositeImplicitAutograd")
+    library.define("show(Tensor x) -> Tensor")
+    library.impl("show", lambda x: (print("shown"), x * 1)[1], "CompositeImplicitAutograd")
+    assert accused(lambda: operators(library).show(op(torch.ones(2, requires_grad=True))))
+    assert capsys.readouterr().out == "shown\n"
+
+
 def test_a_result_without_a_graph_that_no_loss_uses_is_not_accused(library):
     op = scale(library, key="CompositeImplicitAutograd")
     w = torch.ones(2, requires_grad=True)

@@ -44,8 +44,9 @@ def explain_dispatch(fn: Callable, *args: Any) -> DispatchFinding:
 
     A call that raises is explained as `explain_error` does it: which key was looked for, which kernels there are, and
     what to register. An operator whose kernel drops the gradient without an error is named, with what is missing: for
-    that, a kernel of few elements is called some more times. Of several calls one is explained: the first of an
-    operator of your own, or else the first that computes with a tensor.
+    that, its kernel is called some more times, and where its result has no graph, each call that takes it once more,
+    with copies and without output. Of several calls one is explained: the first of an operator of your own, or else the
+    first that computes with a tensor.
     Raises HelperError when `fn` is not a function.
     """
     require_callable(fn, "explain_dispatch")

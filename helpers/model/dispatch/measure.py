@@ -32,7 +32,7 @@ def measure_slopes(kernel: Kernel, inputs: Sequence[torch.Tensor], seen: Sequenc
         return None
     if not all(t.dtype in (torch.float32, torch.float64) and t.layout == torch.strided for t in (*inputs, *seen)):
         return None
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), _quiet():
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), quiet():
         for dtype in (torch.float64, torch.float32):
             try:
                 slopes = _measured(kernel, [t.to(dtype) for t in inputs], seen, dtype)
@@ -48,7 +48,7 @@ def depends(kernel: Kernel, inputs: Sequence[torch.Tensor], seen: Sequence[torch
 
     For tensors that are too large for `measure_slopes`. False where that is not certain, as for a sum that cancels.
     """
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), _quiet():
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), quiet():
         try:
             values = [t.double() for t in inputs]
             first = _run(kernel, values)
@@ -114,7 +114,7 @@ def _agree(now: Sequence[torch.Tensor], seen: Sequence[torch.Tensor]) -> bool:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Within the context, what the kernel prints goes nowhere: the reader's own call has printed it already."""
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         yield

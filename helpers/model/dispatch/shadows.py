@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from helpers.model.adapter import Seen, operator_arguments
+from helpers.model.dispatch.measure import quiet
 from helpers.model.watch import tensors_in
 
 Arrived = Callable[[torch.Tensor], None]  # is given the gradient of a tensor that was added
@@ -63,7 +64,7 @@ class Shadows:
             if writes
             for t in tensors_in([value])
         }
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), quiet():
             args, kwargs = self._swapped((seen.args, seen.kwargs), written)
             results = tensors_in([seen.operator(*args, **kwargs)])
         if seen.name in self.lossy and not any(t.requires_grad for t in results):
