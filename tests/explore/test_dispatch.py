@@ -152,6 +152,11 @@ def test_before_a_switch_is_touched_the_trace_is_that_of_the_readers_own_call(fn
     assert repr(app.trace) == repr(trace_dispatch(fn, *args))
 
 
+def test_an_argument_keeps_its_gradient_where_the_first_one_has_none():
+    app = DispatchExplorer(torch.where, (X > 0, X, X.clone().requires_grad_()))
+    assert [app.made(t).requires_grad for t in app.args] == [False, False, True]
+
+
 def test_a_module_goes_with_its_input_and_stays_as_it_was():
     net = torch.nn.Linear(3, 2)
     panel = explore_dispatch(net, X)

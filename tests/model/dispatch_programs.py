@@ -129,6 +129,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "jvp": lambda: jvp(torch.sin, (X.detach(),), (torch.ones(2, 3),)),
     "meta": lambda: torch.empty(2, 3, device="meta") @ torch.empty(3, 4, device="meta"),
     "sparse": lambda: torch.eye(3).to_sparse() @ torch.ones(3, 2),
+    "sparse times dense": lambda: torch.eye(2, 3).to_sparse() * Y.detach(),
     "sparse csr": lambda: torch.eye(3).to_sparse_csr() @ torch.ones(3, 2),
     "conj": lambda: WAVE.conj() * 2,
     "conj matmul": lambda: WAVE.conj() @ WAVE,

@@ -113,6 +113,7 @@ def dense(t: torch.Tensor) -> torch.Tensor:
 def test_the_winner_is_the_highest_key_that_is_neither_excluded_nor_a_fallthrough(program):
     for dispatch in trace_dispatch(PROGRAMS[program]).dispatches:
         asked = [rung for rung in dispatch.rungs if rung.verdict in ("masked", "wins", "below")]
+        assert asked, f"no key wins at {dispatch.operator}"
         assert asked[0] == asked[0].__class__(dispatch.key, "wins"), dispatch
 
 
@@ -266,6 +267,23 @@ def test_what_other_threads_do_is_neither_seen_nor_disturbed():
 
     assert traced(main) == ["aten::sin"]
     assert results == [pytest.approx(3 * 2.718281828)]
+
+
+def test_a_thread_with_torchs_python_dispatcher_on_goes_on_beside_a_trace():
+    results = []
+
+    def other():
+        with torch._C._EnablePythonDispatcher():
+            results.append(torch.ones(2).sin().sum().item())
+
+    def main():
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        return X.sin()
+
+    assert traced(main) == ["aten::sin"]
+    assert results == [pytest.approx(2 * 0.84147098)]
 
 
 def test_the_python_dispatcher_of_torch_works_as_before():

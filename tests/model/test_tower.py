@@ -1,10 +1,13 @@
 """A tower says of each key of a call what became of it, and who brought it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from helpers.model.adapter import Kernel
 from helpers.model.dispatch.tower import Tower
-from helpers.model.dispatch.trace import trace_dispatch
+from helpers.model.dispatch.trace import Dispatch, Rung, trace_dispatch
 from tests.model.dispatch_programs import PROGRAMS
 
 X = torch.ones(2, 3, requires_grad=True)
@@ -54,6 +57,16 @@ def test_a_key_that_only_the_result_tells_is_marked():
     found = tower(torch.empty, 2)
     assert notes(found)["CPU"] == "kernel (inferred from the result)"
     assert found.sources == ("thread",)
+
+
+def test_what_the_thread_left_out_stays_so_when_a_kernel_leaves_it_out_too():
+    kernel = Kernel("kernel", "")
+    first, second = (
+        Dispatch("aten::f", key, kernel, (), (), (), (Rung("ADInplaceOrView", "excluded"), Rung(key, "wins")))
+        for key in ("BackendSelect", "CPU")
+    )
+    call = replace(first, inner=(replace(second, redispatch=True),))
+    assert notes(Tower.of(call))["ADInplaceOrView"] == "left out by this thread"
 
 
 def test_a_missing_kernel_and_one_that_raised_are_told_apart():

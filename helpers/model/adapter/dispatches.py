@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from helpers.model.adapter.dispatch import has_kernel, kernel_table, key_of, operator_full_name, operator_schema
+from helpers.model.adapter.dispatch import kernel_table, key_of, operator_full_name, operator_schema
 from helpers.model.adapter.machinery import proves, take
 from helpers.model.adapter.watching import plain_access
 
@@ -85,7 +85,9 @@ def _watched(operator: Any, key: Any) -> Any:
     """Stand in for `OpOverload._get_dispatch`: return what is to be called for a key, and let nothing be cached."""
     visitors = _visitors.__dict__.get("all")
     if not visitors:  # another thread, which uses the Python dispatcher for something else
-        return _original(operator, key)
+        found = _original(operator, key)
+        take(operator, "_dispatch_cache").pop(key, None)  # remembered, it would not be asked for in our thread either
+        return found
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         seen = Seen(operator, take(torch, "_C", "_dispatch_key_name")(key), args, kwargs)
@@ -109,8 +111,7 @@ def _run_kernel(seen: Seen) -> Any:
         with take(torch, "_C", "_DisablePythonDispatcher")():
             return seen.operator(*seen.args, **seen.kwargs)
     # An alias must be resolved first: `_op_dk` with a key whose slot holds an alias kernel ends the process.
-    own = has_kernel(name, seen.key)
-    key = key_of(kernel.alias if kernel.alias and not own else seen.key)
+    key = key_of(kernel.alias or seen.key)
     run = take(seen.operator, "_op_dk")
     # A TorchFunctionMode was asked when the call left Python; only code in Python would ask it again.
     asked = nullcontext() if ".py:" in kernel.registered else plain_access()
