@@ -6,7 +6,6 @@ its start, its questions, its report on this machine. Every name below may be us
 after `from helpers import *`.
 """
 
-from helpers.course.building import build_operators, can_build
 from helpers.course.drill import drill
 from helpers.course.environment import report_environment
 from helpers.course.quiz import check, predict, show_progress
@@ -39,8 +38,6 @@ __all__ = [
     "Graph",
     "Layout",
     "begin",
-    "build_operators",
-    "can_build",
     "check",
     "check_function",
     "draw_cost",

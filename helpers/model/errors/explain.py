@@ -10,25 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from os.path import dirname, join
 from types import CodeType
 from typing import Any
 
 import torch
 
-import helpers.model.errors.backward
-import helpers.model.errors.dispatch
-import helpers.model.errors.freed
-import helpers.model.errors.functions
-import helpers.model.errors.kernels
-import helpers.model.errors.python
-import helpers.model.errors.registration
-import helpers.model.errors.rules
-import helpers.model.errors.schemas
-import helpers.model.errors.storage  # noqa: F401  # these fill the table
 from helpers.model.errors.failure import EXPLAINERS, Answer, Explainer, Failure
 from helpers.model.errors.frames import circle_of
-from helpers.model.errors.kernels import none_given
 from helpers.model.finding import Finding, HelperError
 from helpers.model.runs.run import Run
 from helpers.model.source import Place, is_library, place_in_traceback
@@ -80,6 +71,8 @@ def explain_error(fn: Callable | BaseException, *args: Any) -> ErrorFinding:
         text = f"{name_of(fn)} raised no error to the outside: it caught a {kind} itself{caught.call.where}"
         return ErrorFinding(text=f"{text}.", call=caught.name, from_torch=True)
     if run.undefined:
+        from helpers.model.errors.kernels import none_given  # here: it is compiled for the first error, not at import
+
         text, remedy = none_given(run.undefined[0])
         return ErrorFinding(text=f"{name_of(fn)} raised no error, but {text}.", remedy=remedy)
     if run.passed_nothing:
@@ -207,12 +200,35 @@ def _code_inside(error: BaseException, failure: Failure, place: Place | None) ->
     return f"{place.quoted} raised {type(error).__name__} while {failure.call.at} ran it: {message}"
 
 
+# The modules that fill the table, in the order in which their explainers are asked.
+_TABLES = (
+    "backward",
+    "dispatch",
+    "freed",
+    "functions",
+    "kernels",
+    "python",
+    "registration",
+    "rules",
+    "schemas",
+    "storage",
+)
+
+
+@cache
+def _explainers() -> list[tuple[re.Pattern, Explainer]]:
+    """Return the table. It is filled for the first error: to compile all its patterns takes a while."""
+    for name in _TABLES:
+        import_module(f"helpers.model.errors.{name}")
+    return EXPLAINERS
+
+
 def _ask(failure: Failure) -> Answer | None:
     try:
         message = str(failure.error)
     except Exception:  # a broken __str__ of the reader's
         return None
-    for pattern, explainer in EXPLAINERS:
+    for pattern, explainer in _explainers():
         if (match := pattern.search(message)) and (answer := _answer(explainer, match, failure)):
             return answer
     return None
