@@ -33,10 +33,14 @@ class KernelDiedError(RuntimeError):
 
 @cache
 def _scratch() -> tempfile.TemporaryDirectory:
-    """Return a folder that lives as long as this process: an empty IPython profile and an empty matplotlibrc."""
+    """Return a folder that lives as long as this process: an IPython profile of its own and an empty matplotlibrc."""
     folder = tempfile.TemporaryDirectory(prefix="course-kernels-")
     Path(folder.name, "matplotlibrc").touch()
-    Path(folder.name, "ipython").mkdir()
+    profile = Path(folder.name, "ipython", "profile_default")
+    profile.mkdir(parents=True)
+    # The history of a test is not kept, and so needs no file.
+    settings = 'c = get_config()\nc.HistoryManager.hist_file = ":memory:"\n'
+    (profile / "ipython_kernel_config.py").write_text(settings, encoding="utf-8")
     return folder
 
 
