@@ -84,7 +84,7 @@ def test_without_a_compiler_a_cell_shows_what_it_shows_in_the_published_chapter(
 
 
 def test_a_cell_in_cpp_is_not_compared_without_a_compiler(tmp_path):
-    source = 'from helpers import can_build\nif can_build("some-cell"):\n    print("built")'
+    source = 'from helpers.course.building import can_build\nif can_build("some-cell"):\n    print("built")'
     path = write_notebook(
         tmp_path / "99_small.ipynb", code(source, stdout("built\n"), id="some-cell", tags=("requires-compiler",))
     )
