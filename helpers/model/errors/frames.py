@@ -32,6 +32,8 @@ def ran(error: BaseException, function: str) -> bool:
 def generated_backward(error: BaseException) -> str:
     """Return the name of the class that `register_autograd` made for an operator, if the error passed its code."""
     for frame in frames_of(error):
+        if "torch" not in frame.f_code.co_filename:
+            continue
         for value in frame.f_locals.values():
             kind = value if isinstance(value, type) else type(value)
             if kind.__name__.startswith("GeneratedBackwardFor_"):
@@ -44,6 +46,8 @@ def circle_of(error: BaseException) -> tuple[str, bool]:
 
     A fallback is known by the operator among its arguments.
     """
+    if not isinstance(error, RecursionError):  # to read the locals of the reader's frames keeps them alive
+        return "", False
     counts: Counter[str] = Counter()
     fallbacks = 0
     for frame in frames_of(error):
