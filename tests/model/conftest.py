@@ -1,4 +1,4 @@
-"""Random layouts for the property tests of `helpers/model`."""
+"""Random layouts for the property tests of `helpers/model`, and libraries for the tests of registration."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import pytest
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
+from torch.library import Library, custom_op
+
+from tests.model.registering import doubled, fresh_space
 
 MOST_ELEMENTS = 300
 
@@ -135,3 +138,33 @@ def shapes(draw, shape) -> tuple[int, ...]:
     if new and draw(st.integers(0, 9)) == 0:
         new[draw(st.integers(0, len(new) - 1))] = draw(st.integers(-2, 6))
     return tuple(new)
+
+
+# Libraries and operators for the tests of registration
+
+
+@pytest.fixture
+def library():
+    """A library in a namespace that no other test has; its registrations end with the test."""
+    with torch.library._scoped_library(fresh_space(), "FRAGMENT") as lib:
+        yield lib
+
+
+@pytest.fixture
+def made():
+    """A list for the libraries that a program makes; they are destroyed in the end."""
+    libraries: list[Library] = []
+    yield libraries
+    for lib in libraries:
+        if lib.m is not None:
+            lib._destroy()
+
+
+@pytest.fixture
+def custom():
+    """A custom operator of its own for each test, with what must not outlive it."""
+
+    def make(function=doubled, **options):
+        return custom_op(f"{fresh_space()}::f", mutates_args=(), **options)(function)
+
+    return make
