@@ -6,33 +6,38 @@ its start, its questions, its report on this machine. Every name below may be us
 after `from helpers import *`.
 """
 
-from helpers.course.drill import drill
-from helpers.course.environment import report_environment
+from helpers.at_first_use import AtFirstUse
 from helpers.course.quiz import check, predict, show_progress
 from helpers.course.session import begin, on_cuda
-from helpers.draw.charts import draw_cost, draw_lines
-from helpers.draw.dispatch import draw_dispatch
-from helpers.draw.graph import draw_graph
-from helpers.draw.map import draw_map
-from helpers.draw.storage import draw_layout, draw_storage
-from helpers.explore.backward import explore_backward
-from helpers.explore.dispatch import explore_dispatch
-from helpers.explore.layout import explore_layout
-from helpers.model.adapter import tensor_keys
 from helpers.model.autograd.graph import Graph
-from helpers.model.copies import find_copies
-from helpers.model.dispatch.explain import explain_dispatch
-from helpers.model.dispatch.operators import show_op
-from helpers.model.dispatch.sources import show_kernel
-from helpers.model.dispatch.trace import trace_dispatch
-from helpers.model.errors.explain import explain_error
-from helpers.model.functions.check import check_function
-from helpers.model.gradients.explain import explain_grad
 from helpers.model.layout import Layout
-from helpers.model.overlap import explain_overlap
-from helpers.model.sharing import explain_storage, find_sharers
-from helpers.model.views import explain_view
-from helpers.model.writes import find_lost_writes
+
+check_function = AtFirstUse("helpers.model.functions.check", "check_function")
+draw_cost = AtFirstUse("helpers.draw.charts", "draw_cost")
+draw_dispatch = AtFirstUse("helpers.draw.dispatch", "draw_dispatch")
+draw_graph = AtFirstUse("helpers.draw.graph", "draw_graph")
+draw_layout = AtFirstUse("helpers.draw.storage", "draw_layout")
+draw_lines = AtFirstUse("helpers.draw.charts", "draw_lines")
+draw_map = AtFirstUse("helpers.draw.map", "draw_map")
+draw_storage = AtFirstUse("helpers.draw.storage", "draw_storage")
+drill = AtFirstUse("helpers.course.drill", "drill")
+explain_dispatch = AtFirstUse("helpers.model.dispatch.explain", "explain_dispatch")
+explain_error = AtFirstUse("helpers.model.errors.explain", "explain_error")
+explain_grad = AtFirstUse("helpers.model.gradients.explain", "explain_grad")
+explain_overlap = AtFirstUse("helpers.model.overlap", "explain_overlap")
+explain_storage = AtFirstUse("helpers.model.sharing", "explain_storage")
+explain_view = AtFirstUse("helpers.model.views", "explain_view")
+explore_backward = AtFirstUse("helpers.explore.backward", "explore_backward")
+explore_dispatch = AtFirstUse("helpers.explore.dispatch", "explore_dispatch")
+explore_layout = AtFirstUse("helpers.explore.layout", "explore_layout")
+find_copies = AtFirstUse("helpers.model.copies", "find_copies")
+find_lost_writes = AtFirstUse("helpers.model.writes", "find_lost_writes")
+find_sharers = AtFirstUse("helpers.model.sharing", "find_sharers")
+report_environment = AtFirstUse("helpers.course.environment", "report_environment")
+show_kernel = AtFirstUse("helpers.model.dispatch.sources", "show_kernel")
+show_op = AtFirstUse("helpers.model.dispatch.operators", "show_op")
+tensor_keys = AtFirstUse("helpers.model.adapter", "tensor_keys")
+trace_dispatch = AtFirstUse("helpers.model.dispatch.trace", "trace_dispatch")
 
 __all__ = [
     "Graph",

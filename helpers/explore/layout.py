@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from helpers.explore.panel import NO_VALUE, Buttons, Control, Panel, Select, Sli
 from helpers.explore.steps import Step
 from helpers.model.finding import HelperError
 from helpers.model.layout import Layout
+from helpers.model.source import caller_frame
 
 CONTINUE, AGAIN = "continue from here", "start again"
 
@@ -25,7 +25,7 @@ def explore_layout(t: torch.Tensor) -> Panel:
     Your tensor is never written to, and no copy of more than 100,000 elements is made. Raises
     HelperError for what has no strides, such as a list or a sparse tensor.
     """
-    return Panel(LayoutExplorer(t, written_argument(sys._getframe(1), "t")))
+    return Panel(LayoutExplorer(t, written_argument(caller_frame(), "t")))
 
 
 class LayoutExplorer:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import types
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn as nn
 
-from helpers import explain_error
+from helpers import explain_dispatch, explain_error
 from helpers.model.finding import HelperError
 
 
@@ -168,3 +171,45 @@ def test_two_losses_outside_a_loop_are_not_told_to_be_computed_in_every_iteratio
     finding = explain_error(twice)
     assert "`probs` was computed once" in finding.text
     assert "Add the losses and call backward once" in finding.remedy
+
+
+def mismatched():
+    return torch.ones(2) @ torch.ones(3)
+
+
+def library_that_tries() -> types.ModuleType:
+    """Return a module of an installed package whose function catches an error of torch itself."""
+    source = "def attempt(risky):\n    try:\n        risky()\n    except RuntimeError:\n        return 'failed'\n"
+    module = types.ModuleType("tries")
+    exec(compile(source, str(Path(torch.__file__).parent / "tries.py"), "exec"), vars(module))
+    return module
+
+
+def test_an_error_that_the_reader_caught_is_told():
+    def careful():
+        try:
+            mismatched()
+        except RuntimeError:
+            return None
+
+    assert explain_error(careful).text.startswith("`careful` raised no error to the outside: it caught a RuntimeError")
+
+
+def test_an_error_that_a_library_caught_inside_is_none_of_the_readers():
+    library = library_that_tries()
+    assert explain_error(lambda: library.attempt(mismatched)).text == "The lambda raised no error."
+    assert "caught" not in explain_dispatch(lambda: library.attempt(mismatched)).text
+
+
+def test_an_error_that_the_reader_caught_is_told_also_where_a_library_caught_another_after_it():
+    library = library_that_tries()
+
+    def careful():
+        try:
+            mismatched()
+        except RuntimeError:
+            library.attempt(lambda: torch.ones(2).view(3))
+
+    text = explain_error(careful).text
+    assert "it caught a RuntimeError itself" in text
+    assert "mismatched" in text

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from helpers.model.adapter import unwatched, watch_dispatches
+from helpers.model.dispatch.fallbacks import Fallbacks
+from helpers.model.dispatch.fallbackwords import CAUSE, explain_dropped
 from helpers.model.dispatch.kernels import is_of_torch
 from helpers.model.dispatch.trace import Dispatch, DispatchTrace, trace_dispatch
 from helpers.model.dispatch.words import why
 from helpers.model.errors.explain import explain_failure
+from helpers.model.errors.failure import none_given
 from helpers.model.finding import Finding
 from helpers.model.runs.run import Run
 from helpers.model.watch import Call, NotRunError, name_of, require_callable, run_reader
 from helpers.model.words import counted, sentence_case
-
-if TYPE_CHECKING:  # what looks for lost gradients is imported by the first call: `import helpers` stays fast
-    from helpers.model.dispatch.fallbacks import Fallbacks
 
 RAN, FAILED, GAVE_NONE, NOTHING = "a kernel ran", "raised", "None for a tensor", "no operator"
 
@@ -50,8 +50,6 @@ def explain_dispatch(fn: Callable, *args: Any) -> DispatchFinding:
     Raises HelperError when `fn` is not a function.
     """
     require_callable(fn, "explain_dispatch")
-    from helpers.model.dispatch.fallbacks import Fallbacks
-
     run, fallbacks, raised = _Run(), Fallbacks(), list[Exception]()
     fallbacks.fills = lambda: run.fills
 
@@ -99,9 +97,6 @@ class _Run(Run):
 def _finding(
     fn: Callable, trace: DispatchTrace, run: _Run, fallbacks: Fallbacks, raised: list[Exception]
 ) -> DispatchFinding:
-    from helpers.model.dispatch.fallbackwords import CAUSE, explain_dropped
-    from helpers.model.errors.kernels import none_given
-
     calls = len(trace.roots)
     if raised:
         found = _of_error(fn, trace, run, raised[0])
@@ -127,7 +122,7 @@ def _finding(
     number = trace.roots.index(chosen) + 1
     more = f"{name_of(fn)} called {counted(calls, 'operator')} itself, and this was number {number}"
     text = f"{why(chosen)}.{f' {sentence_case(more)}.' if calls > 1 else ''}"
-    if failed := [call.operator for call in trace.calls if call.failed]:
+    if run.caught() and (failed := [call.operator for call in trace.calls if call.failed]):
         text += f" A call of {failed[-1]} raised, and {name_of(fn)} caught the error."
     facts = {"keys": [step.key for step in chosen.steps], "dispatches": len(trace.dispatches)}
     return DispatchFinding(

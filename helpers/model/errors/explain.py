@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from helpers.model.errors.failure import EXPLAINERS, Answer, Explainer, Failure
+from helpers.model.errors.failure import EXPLAINERS, Answer, Explainer, Failure, none_given
 from helpers.model.errors.frames import circle_of
-from helpers.model.finding import Finding, HelperError
+from helpers.model.finding import Finding, HelperError, with_article
 from helpers.model.runs.run import Run
 from helpers.model.source import Place, is_library, place_in_traceback
 from helpers.model.watch import READER, Call, NotRunError, first_line, name_of, require_callable, run_reader
@@ -65,14 +65,12 @@ def explain_error(fn: Callable | BaseException, *args: Any) -> ErrorFinding:
             return explain_failure(fn, error, run.failure, run)
         finally:
             run.failure = None  # it holds the error, whose traceback holds the tensors of its frames
-    caught, run.failure = run.failure, None
+    caught, run.failure = run.caught(), None
     if caught is not None:
-        kind = type(caught.error).__name__
-        text = f"{name_of(fn)} raised no error to the outside: it caught a {kind} itself{caught.call.where}"
-        return ErrorFinding(text=f"{text}.", call=caught.name, from_torch=True)
+        kind, call = caught
+        text = f"{name_of(fn)} raised no error to the outside: it caught {with_article(kind)} itself{call.where}"
+        return ErrorFinding(text=f"{text}.", call=call.name, from_torch=True)
     if run.undefined:
-        from helpers.model.errors.kernels import none_given  # here: it is compiled for the first error, not at import
-
         text, remedy = none_given(run.undefined[0])
         return ErrorFinding(text=f"{name_of(fn)} raised no error, but {text}.", remedy=remedy)
     if run.passed_nothing:

@@ -53,3 +53,14 @@ def explains_plainly(pattern: str, text: str, remedy: str) -> None:
     def explainer(match: re.Match, failure: Failure) -> Answer:
         fill = {"call": failure.call.at, "operand": failure.operand(0, "the tensor")}
         return text.format(*match.groups(), **fill), remedy
+
+
+def none_given(undefined: tuple[str, Call]) -> Answer:
+    """Say that a kernel returned None: torch hands it on without an error."""
+    operator, call = undefined
+    return (
+        f"{call.at} gave None: the kernel of {operator} returned None where its schema promises a Tensor, and torch "
+        "raises no error for that",
+        "End the kernel with return and the tensor; an operator that returns nothing has the schema f(Tensor(a!) x) -> "
+        "().",
+    )

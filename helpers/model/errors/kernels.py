@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
+from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly, none_given
 from helpers.model.errors.frames import circle_of, ran
 from helpers.model.finding import with_article
 from helpers.model.source import is_library
-from helpers.model.watch import Call
 
 
 def _called_by_torch(failure: Failure) -> bool:
@@ -35,17 +34,6 @@ def _result(match: re.Match, failure: Failure) -> Answer:
 def _none_result(match: re.Match, failure: Failure) -> Answer | None:
     """What a kernel gave was used, and it was None."""
     return none_given(failure.run.undefined[-1]) if failure.run is not None and failure.run.undefined else None
-
-
-def none_given(undefined: tuple[str, Call]) -> Answer:
-    """Say that a kernel returned None: torch hands it on without an error."""
-    operator, call = undefined
-    return (
-        f"{call.at} gave None: the kernel of {operator} returned None where its schema promises a Tensor, and torch "
-        "raises no error for that",
-        "End the kernel with return and the tensor; an operator that returns nothing has the schema f(Tensor(a!) x) -> "
-        "().",
-    )
 
 
 explains_plainly(

@@ -19,7 +19,7 @@ from helpers.model.errors.failure import Failure
 from helpers.model.finding import HelperError
 from helpers.model.owners import names_in
 from helpers.model.runs.record import Recorder
-from helpers.model.source import reader_frame
+from helpers.model.source import is_library, reader_frame
 from helpers.model.watch import READER, Call, tensors_in
 
 
@@ -27,6 +27,7 @@ class Run(Recorder):
     """Records a run as `Recorder` does, and also:
 
     `failure`: the torch call that raised last; drop it when the sentence is made, it holds live arguments.
+    `caught()`: the class of the last error that the reader's own code caught, and the call that raised it.
     `undefined`: the calls of an operator that gave None in place of a tensor, each with the operator's name.
     `passed_nothing`: the operators whose result has the graph node that passes nothing.
     `parameters`: the name of each parameter of every module that the reader called, such as "net.0.weight".
@@ -35,6 +36,7 @@ class Run(Recorder):
     def __init__(self) -> None:
         super().__init__()
         self.failure: Failure | None = None
+        self._caught: tuple[str, Call] | None = None
         self.modules: dict[int, tuple[weakref.ref, str]] = {}
         self.undefined: list[tuple[str, Call]] = []
         self.passed_nothing: list[str] = []
@@ -53,12 +55,24 @@ class Run(Recorder):
         try:
             result = super().around(call, func, args, kwargs)
         except Exception as error:
+            if self.failure is None or self.failure.error is not error:
+                self.caught()
             self.failure = Failure(error, call, args, kwargs, self)
             raise
         if is_operator(func):
             with self.aside(call), plain_access():
                 self._look_at(call, func, result)
         return result
+
+    def caught(self) -> tuple[str, Call] | None:
+        """Return the class of the last error that the reader's own code caught, and its call; None where a library did.
+
+        A traceback begins in the frame that caught the error. While an error is on its way, that is not known.
+        """
+        if self.failure is not None and (begins := self.failure.error.__traceback__) is not None:
+            if not is_library(begins.tb_frame.f_code.co_filename):
+                self._caught = type(self.failure.error).__name__, self.failure.call
+        return self._caught
 
     def _look_at(self, call: Call, operator: Any, result: Any) -> None:
         name = str(operator).removesuffix(".default").replace(".", "::", 1)

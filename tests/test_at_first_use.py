@@ -1,0 +1,40 @@
+"""`from helpers import *` gives every tool its name at once, and imports what stands behind a name when it is used."""
+
+import inspect
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+import helpers
+from helpers.at_first_use import AtFirstUse
+
+STAND_INS = [name for name in helpers.__all__ if isinstance(getattr(helpers, name), AtFirstUse)]
+
+
+def test_the_first_cell_of_a_chapter_imports_no_tool_that_it_does_not_use():
+    program = (
+        "import sys; from helpers import *; begin()\n"
+        "print(*sorted({n.split('.')[2] for n in sys.modules if n.startswith('helpers.model.')}))\n"
+        "_ = explain_view(__import__('torch').ones(2, 3), (6,)); print('helpers.model.views' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded, used = done.stdout.splitlines()[-2:]
+    assert not {"copies", "dispatch", "errors", "functions", "gradients", "overlap", "views"} & set(loaded.split())
+    assert used == "True"
+
+
+@pytest.mark.parametrize("name", STAND_INS)
+def test_a_stand_in_looks_like_its_function(name):
+    stand_in = getattr(helpers, name)
+    function = getattr(import_module(stand_in.__module__), name)
+    assert inspect.isfunction(function)
+    assert stand_in.__wrapped__ is function
+    assert function.__doc__ and stand_in.__doc__ == function.__doc__
+    assert inspect.signature(stand_in) == inspect.signature(function)
+    assert repr(stand_in).startswith(f"{name}(")
+
+
+def test_a_stand_in_calls_its_function_with_what_it_was_given():
+    assert AtFirstUse("textwrap", "shorten")("one two", width=5, placeholder="…") == "one…"
