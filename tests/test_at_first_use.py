@@ -31,7 +31,8 @@ def test_a_stand_in_looks_like_its_function(name):
     function = getattr(import_module(stand_in.__module__), name)
     assert inspect.isfunction(function)
     assert stand_in.__wrapped__ is function
-    assert function.__doc__ and stand_in.__doc__ == function.__doc__
+    assert function.__doc__
+    assert stand_in.__doc__ == function.__doc__
     assert inspect.signature(stand_in) == inspect.signature(function)
     assert repr(stand_in).startswith(f"{name}(")
 

@@ -69,9 +69,9 @@ class Run(Recorder):
 
         A traceback begins in the frame that caught the error. While an error is on its way, that is not known.
         """
-        if self.failure is not None and (begins := self.failure.error.__traceback__) is not None:
-            if not is_library(begins.tb_frame.f_code.co_filename):
-                self._caught = type(self.failure.error).__name__, self.failure.call
+        begins = self.failure and self.failure.error.__traceback__
+        if begins and not is_library(begins.tb_frame.f_code.co_filename):
+            self._caught = type(self.failure.error).__name__, self.failure.call
         return self._caught
 
     def _look_at(self, call: Call, operator: Any, result: Any) -> None:
