@@ -132,6 +132,10 @@ WRONG = {
         (pair(SAVE, "return g, g, g") + "(remember, backward)", "a gradient for x and one for y are wanted"),
         (pair(SAVE, "return 1, 2") + "(remember, backward)", "raised"),
         (pair(SAVE, "return g[:1], g") + "(remember, backward)", "raised|the gradient of x"),
+        (pair(SAVE, "return [g, g]") + "(remember, backward)", "returned a list; a tuple is wanted"),
+        (pair("inputs[1].mul_(2)", "return g, g") + "(remember, backward)", "Your function remember wrote into y"),
+        (pair("output.data.zero_()", "return g, g") + "(remember, backward)", "remember wrote into output"),
+        (pair(SAVE, "g.neg_()", "return g, g") + "(remember, backward)", "backward wrote into gradient"),
     ],
     "ex-fake": [
         ("answer = lambda: 3", "raised TypeError"),

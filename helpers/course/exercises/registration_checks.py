@@ -64,14 +64,19 @@ def hypot_backward(answer: Any) -> Outcome:
     remember, backward = answer
     x, y = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in ([3.0, 5.0], [4.0, -12.0]))
     weights = torch.tensor([1.0, 10.0], dtype=torch.float64)
-    given: list[Any] = []
+    given, written = list[Any](), list[str]()
+
+    def watched(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
+        with _noting_writes(written, "remember", x=inputs[0], y=inputs[1], output=output):
+            remember(ctx=ctx, inputs=inputs, output=output)
 
     def noted(ctx: Any, gradient: torch.Tensor) -> Any:
-        given.append(backward(ctx, gradient))
+        with _noting_writes(written, "backward", gradient=gradient):
+            given.append(backward(ctx, gradient))
         return given[-1]
 
     with _operator("hypot(Tensor x, Tensor y) -> Tensor", _numpy(np.hypot)) as (operator, library):
-        torch.library.register_autograd(f"{library.ns}::hypot", noted, setup_context=remember, lib=library)
+        torch.library.register_autograd(f"{library.ns}::hypot", noted, setup_context=watched, lib=library)
         try:
             (operator(x, y) * weights).sum().backward()
         except NotImplementedError:  # the stub
@@ -79,7 +84,11 @@ def hypot_backward(answer: Any) -> Outcome:
         except Exception as error:
             if given and not (isinstance(given[0], (list, tuple)) and len(given[0]) == 2):
                 return wrong(f"Backward returned {in_short(given[0])}; a gradient for x and one for y are wanted.")
+            if given and isinstance(given[0], list):
+                return wrong("Backward returned a list; a tuple is wanted: return a, b.")
             return wrong(f"Forward and backward with your functions raised {in_words(error)}.")
+    if written:
+        return wrong(f"{written[0]}: others may still use it. Compute into new tensors.")
     for name, leaf, other in (("x", x, y), ("y", y, x)):
         slope = (leaf / torch.hypot(leaf, other)).detach()
         if leaf.grad is None:
@@ -93,6 +102,16 @@ def hypot_backward(answer: Any) -> Outcome:
         found, wanted = leaf.grad.tolist(), [round(v, 4) for v in (slope * weights).tolist()]
         return wrong(f"For x = [3, 5] and y = [4, -12] the gradient of {name} is {wanted}, and yours {found}.")
     return right("Both gradients are right.")
+
+
+@contextmanager
+def _noting_writes(written: list[str], function: str, **tensors: torch.Tensor) -> Iterator[None]:
+    """Note which of these tensors hold other values at the end than at the start."""
+    before = {name: t.detach().clone() for name, t in tensors.items()}
+    yield
+    written += [
+        f"Your function {function} wrote into {name}" for name, t in tensors.items() if not t.equal(before[name])
+    ]
 
 
 def _numpy(compute: Callable) -> Callable:
