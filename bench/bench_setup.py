@@ -62,7 +62,7 @@ def copy(target: Path) -> Path:
 
 def timed(command: list[str], folder: Path) -> float:
     """Run a command to its end and return the seconds it took."""
-    unwanted = ("VIRTUAL_ENV", "CONDA_PREFIX", "MAKELEVEL", "MAKEFLAGS", "MFLAGS", "TORCH", "LOCK", "PYTHON")
+    unwanted = ("VIRTUAL_ENV", "CONDA_PREFIX", "MAKELEVEL", "MAKEFLAGS", "MFLAGS", "TORCH", "LOCK", "PYTHON", "ARGS")
     variables = {name: value for name, value in os.environ.items() if name not in unwanted}
     start = time.perf_counter()
     subprocess.run(command, cwd=folder, env=variables, check=True, stdout=subprocess.DEVNULL)
