@@ -193,13 +193,6 @@ def _devices(match: re.Match, failure: Failure) -> Answer | None:
 
 
 explains_plainly(
-    r"Cannot copy out of meta tensor; no data!",
-    "{call} asks for the values of a tensor on meta, which has a shape and no values",
-    "Make the tensor on a real device; a module on meta gets memory with to_empty(device=…), and values after that.",
-)
-
-
-explains_plainly(
     r"Torch not compiled with (\w+) enabled",
     "{call} asks for a device of {0}, and this build of torch was made without it",
     'Use another device, such as "cpu", or install the build of torch for your hardware.',

@@ -210,6 +210,7 @@ _TABLES = (
     "rules",
     "schemas",
     "storage",
+    "values",
 )
 
 
