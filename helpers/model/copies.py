@@ -14,9 +14,15 @@ from math import prod
 from typing import Any
 
 import torch
-from torch.autograd.profiler import record_function
 
-from helpers.model.adapter import event_tensors, profiled_events, profiler_running, quiet_profiler, storage_key
+from helpers.model.adapter import (
+    event_tensors,
+    profiled_events,
+    profiler_label,
+    profiler_running,
+    quiet_profiler,
+    storage_key,
+)
 from helpers.model.copywords import ALWAYS, CopiesFinding, Copy, copies_finding, zero_strides
 from helpers.model.finding import HelperError
 from helpers.model.layout import Layout, stride_zero
@@ -59,7 +65,7 @@ class _Labels(Watch):
         self.notes.append(note)
         with self.aside(call):
             note.layout = layout_of(source)
-        with record_function(f"{_LABEL}{len(self.notes) - 1}"):
+        with profiler_label(f"{_LABEL}{len(self.notes) - 1}"):
             result = func(*args, **kwargs)
         with self.aside(call):
             note.result = layout_of(result)

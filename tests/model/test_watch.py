@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from helpers.model.adapter import dispatch_mode
 from helpers.model.copies import find_copies
 from helpers.model.errors.explain import explain_error
 from helpers.model.finding import HelperError
@@ -417,3 +418,24 @@ def test_known_errors_name_cause_and_numbers(name):
     assert all(piece in str(found) for piece in pieces), str(found)
     assert "(line 1 of the lambda)" in found.text
     assert found.text.count(". ") == 0, "one sentence"
+
+
+def test_a_dispatch_mode_of_the_reader_hides_no_copy_and_sees_no_operator_of_the_tool():
+    seen = []
+
+    class PassOn(dispatch_mode()):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    x = torch.arange(6.0).view(2, 3)
+
+    def watched():
+        with PassOn():
+            return x.T.reshape(6)
+
+    inside = find_copies(watched)
+    with PassOn():
+        outside = find_copies(lambda: x.T.reshape(6))
+    assert [copy.nbytes for copy in inside.copies] == [copy.nbytes for copy in outside.copies] == [24]
+    assert seen == 2 * ["aten.permute.default", "aten.clone.default", "aten._unsafe_view.default"]

@@ -64,44 +64,56 @@ def hypot_backward(answer: Any) -> Outcome:
     remember, backward = answer
     x, y = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in ([3.0, 5.0], [4.0, -12.0]))
     weights = torch.tensor([1.0, 10.0], dtype=torch.float64)
-    given, written = list[Any](), list[str]()
+    slopes = [(leaf / torch.hypot(x, y)).detach() for leaf in (x, y)]
+    given, written, results = list[Any](), list[str](), list[torch.Tensor]()
 
     def watched(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
         with _noting_writes(written, "remember", x=inputs[0], y=inputs[1], output=output):
             remember(ctx=ctx, inputs=inputs, output=output)
 
     def noted(ctx: Any, gradient: torch.Tensor) -> Any:
-        with _noting_writes(written, "backward", gradient=gradient):
+        with _noting_writes(written, "backward", gradient=gradient, x=x, y=y, output=results[0]):
             given.append(backward(ctx, gradient))
         return given[-1]
 
     with _operator("hypot(Tensor x, Tensor y) -> Tensor", _numpy(np.hypot)) as (operator, library):
         torch.library.register_autograd(f"{library.ns}::hypot", noted, setup_context=watched, lib=library)
         try:
-            (operator(x, y) * weights).sum().backward()
+            results.append(operator(x, y))
+            (results[0] * weights).sum().backward()
         except NotImplementedError:  # the stub
             raise
         except Exception as error:
-            if given and not (isinstance(given[0], (list, tuple)) and len(given[0]) == 2):
-                return wrong(f"Backward returned {in_short(given[0])}; a gradient for x and one for y are wanted.")
-            if given and isinstance(given[0], list):
-                return wrong("Backward returned a list; a tuple is wanted: return a, b.")
-            return wrong(f"Forward and backward with your functions raised {in_words(error)}.")
+            unfit = _unfit(given[0], x) if given else ""
+            return wrong(unfit or f"Forward and backward with your functions raised {in_words(error)}.")
     if written:
         return wrong(f"{written[0]}: others may still use it. Compute into new tensors.")
-    for name, leaf, other in (("x", x, y), ("y", y, x)):
-        slope = (leaf / torch.hypot(leaf, other)).detach()
+    for name, leaf, slope, other in (("x", x, *slopes), ("y", y, *reversed(slopes))):
         if leaf.grad is None:
             return wrong(f"No gradient reached {name}. Backward returns one gradient for each input.")
         if close(leaf.grad, slope * weights):
             continue
         if close(leaf.grad, slope):
             return wrong(f"The gradient that arrives is missing in that of {name}: multiply by it.")
-        if close(leaf.grad, (other / torch.hypot(leaf, other)).detach() * weights):
+        if close(leaf.grad, other * weights):
             return wrong(f"The gradient of {name} is that of the other input: look at their order.")
-        found, wanted = leaf.grad.tolist(), [round(v, 4) for v in (slope * weights).tolist()]
+        wanted, found = ([round(v, 4) for v in t.tolist()] for t in (slope * weights, leaf.grad))
         return wrong(f"For x = [3, 5] and y = [4, -12] the gradient of {name} is {wanted}, and yours {found}.")
     return right("Both gradients are right.")
+
+
+def _unfit(gradients: Any, x: torch.Tensor) -> str:
+    """Say what is wrong with what a backward returned, before any value is looked at; "" if nothing is."""
+    if not isinstance(gradients, (list, tuple)) or len(gradients) != 2:
+        return f"Backward returned {in_short(gradients)}; a gradient for x and one for y are wanted."
+    if isinstance(gradients, list):
+        return "Backward returned a list; a tuple is wanted: return a, b."
+    for gradient in gradients:
+        if gradient is not None and not isinstance(gradient, torch.Tensor):
+            return f"Backward returned {in_short(gradient)} as a gradient; a tensor is wanted."
+        if gradient is not None and gradient.shape != x.shape:
+            return f"A gradient has the shape of its input, {tuple(x.shape)}; yours has {tuple(gradient.shape)}."
+    return ""
 
 
 @contextmanager

@@ -69,6 +69,7 @@ from helpers.model.adapter.watching import (
     operator_name,
     plain_access,
     profiled_events,
+    profiler_label,
     profiler_running,
     quiet_profiler,
 )
@@ -108,6 +109,7 @@ __all__ = [
     "passes_nothing",
     "plain_access",
     "profiled_events",
+    "profiler_label",
     "profiler_running",
     "proves",
     "python_kernel",

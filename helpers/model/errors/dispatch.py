@@ -166,15 +166,7 @@ def _no_tensors(match: re.Match, failure: Failure) -> Answer:
 )
 def _devices(match: re.Match, failure: Failure) -> Answer | None:
     """Tensors of different devices met in one call."""
-    places: dict[str, list[str]] = {}
-    for i, value in enumerate(failure.args):
-        for j, t in enumerate(tensors_in([value])):
-            name = failure.operand(i, f"argument {i}")
-            item = name if isinstance(value, torch.Tensor) else f"tensor {j} of {name}"
-            places.setdefault(str(t.device), []).append(item)
-    for key, value in failure.kwargs.items():
-        if isinstance(value, torch.Tensor):
-            places.setdefault(str(value.device), []).append(failure.call.keyword(key, f"`{key}`"))
+    places = failure.grouped(lambda t: str(t.device))
     if len(places) < 2:
         return None
     said = [f"{listed(names, 4)} on {device}" for device, names in places.items()]

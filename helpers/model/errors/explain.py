@@ -202,6 +202,7 @@ def _code_inside(error: BaseException, failure: Failure, place: Place | None) ->
 _TABLES = (
     "backward",
     "dispatch",
+    "dtypes",
     "freed",
     "functions",
     "kernels",
@@ -209,6 +210,7 @@ _TABLES = (
     "registration",
     "rules",
     "schemas",
+    "sizes",
     "storage",
     "values",
 )

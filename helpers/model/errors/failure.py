@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from helpers.model.watch import Call
+import torch
+
+from helpers.model.watch import Call, tensors_in
 
 Answer = tuple[str, str]  # the sentence without its full stop, and the remedy
 
@@ -29,6 +31,19 @@ class Failure:
     def operand(self, position: int, otherwise: str) -> str:
         """Return the source text of one positional argument, or `otherwise`."""
         return self.call.operand(position, otherwise)
+
+    def grouped(self, by: Callable[[torch.Tensor], str]) -> dict[str, list[str]]:
+        """Return the names of the tensors that were given, also of those in lists, grouped by a property."""
+        groups: dict[str, list[str]] = {}
+        for i, value in enumerate(self.args):
+            for j, t in enumerate(tensors_in([value])):
+                name = self.operand(i, "its parameters" if isinstance(t, torch.nn.Parameter) else f"argument {i}")
+                names = groups.setdefault(by(t), [])
+                names += [said for said in (name if t is value else f"tensor {j} of {name}",) if said not in names]
+        for key, value in self.kwargs.items():
+            if isinstance(value, torch.Tensor):
+                groups.setdefault(by(value), []).append(self.call.keyword(key, f"`{key}`"))
+        return groups
 
 
 Explainer = Callable[[re.Match, Failure], Answer | None]

@@ -35,7 +35,7 @@ explains_plainly(
     "Write forward(x) without ctx, and setup_context(ctx, inputs, output) that saves.",
 )
 explains_plainly(
-    r"expected Variable or None \(got (\w+)\)",
+    r"expected Variable or None \(got ([\w.]+)\)",
     "{call}: a backward returned a value of type {0}, and a tensor or None is wanted for each argument of forward",
     "Return a tensor of the shape of the input.",
 )

@@ -140,14 +140,24 @@ def _no_device_module(match: re.Match, failure: Failure) -> Answer | None:
     )
 
 
-explains_plainly(
-    r"PyTorch is not linked with support for (\w+) devices",
-    "{call} needs a device guard, which sets the current device, and none is registered for `{0}`: a module alone "
-    "makes no backend",
-    "Restart the kernel, and leave the registration of a module to "
-    'torch.utils.backend_registration._setup_privateuseone_for_python_backend("name"); a backend in C++ registers its '
-    "guard there.",
-)
+@explains(r"PyTorch is not linked with support for (\w+) devices|No module named 'torch\.(hpu)'")
+def _no_guard(match: re.Match, failure: Failure) -> Answer:
+    """A device that this build of torch does not have, or a new one that registered a module and nothing else."""
+    device = match[1] or match[2]
+    if device != device_of_private_key():
+        return (
+            f"{failure.call.at} asks for the device {device}, and this build of torch was made without it",
+            'Use another device, such as "cpu", or install the build of torch, or the package, for your hardware.',
+        )
+    return (
+        f"{failure.call.at} needs a device guard, which sets the current device, and none is registered for "
+        f"`{device}`: a module alone makes no backend",
+        "Restart the kernel, and leave the registration of a module to "
+        'torch.utils.backend_registration._setup_privateuseone_for_python_backend("name"); a backend in C++ registers '
+        "its guard there.",
+    )
+
+
 explains_plainly(
     r"No module named 'torch\.privateuseone'",
     "{call} names the device of the key PrivateUse1, and no backend is set up for it in this process",
