@@ -26,6 +26,10 @@ class AtFirstUse:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.__wrapped__(*args, **kwargs)
 
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """As an attribute of a class it binds as its function does; `help` takes what has this for a function."""
+        return self if instance is None else self.__wrapped__.__get__(instance, owner)
+
     def __repr__(self) -> str:
         return f"{self.__name__}{inspect.signature(self.__wrapped__)}"
 

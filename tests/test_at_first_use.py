@@ -1,11 +1,13 @@
 """`from helpers import *` gives every tool its name at once, and imports what stands behind a name when it is used."""
 
 import inspect
+import pydoc
 import subprocess
 import sys
 from importlib import import_module
 
 import pytest
+import torch
 
 import helpers
 from helpers.at_first_use import AtFirstUse
@@ -35,6 +37,20 @@ def test_a_stand_in_looks_like_its_function(name):
     assert stand_in.__doc__ == function.__doc__
     assert inspect.signature(stand_in) == inspect.signature(function)
     assert repr(stand_in).startswith(f"{name}(")
+
+
+def test_help_shows_a_stand_in_as_the_function_that_it_stands_for():
+    text = pydoc.render_doc(helpers.explain_grad, renderer=pydoc.plaintext)
+    assert "explain_grad(t:" in text
+    assert "optimizer:" in text
+    assert "Say why the gradient" in text
+
+
+def test_a_stand_in_binds_as_an_attribute_of_a_class_as_its_function_does():
+    class Tensor(torch.Tensor):
+        keys = helpers.tensor_keys
+
+    assert torch.ones(2).as_subclass(Tensor).keys()[-1] == "CPU"
 
 
 def test_a_stand_in_calls_its_function_with_what_it_was_given():

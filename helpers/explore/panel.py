@@ -214,7 +214,8 @@ def in_words(error: Exception) -> str:
         message = str(error).strip().splitlines()
     except Exception:  # an error whose own text can't be read still has a type
         message = []
-    return f"{type(error).__name__}: {message[0].rstrip('.')}" if message else type(error).__name__
+    first = message[0].removesuffix(", but expected one of:").rstrip(".:") if message else ""
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def still_picture(picture: Drawing | None, sentence: str) -> tuple[str, str]:

@@ -76,8 +76,8 @@ class _Labels(Watch):
         return result
 
 
-def find_copies(fn: Callable, *args: Any) -> CopiesFinding:
-    """Run `fn(*args)` once and list every copy of a tensor that it made, with its line, its bytes and its cause.
+def find_copies(fn: Callable, *args: Any, **kwargs: Any) -> CopiesFinding:
+    """Run `fn(*args, **kwargs)` once and list every copy of a tensor that it made, with line, bytes and cause.
 
     Copies inside operators are seen too, such as a convolution that wants another layout. Which
     operators do that depends on the processor and the build of torch: it is measured, not looked up. Raises
@@ -90,7 +90,7 @@ def find_copies(fn: Callable, *args: Any) -> CopiesFinding:
         raise HelperError("find_copies needs the profiler of torch for itself, and a profiler is already running")
     with quiet_profiler() as profiler, labels:
         try:
-            run_reader(fn, args)
+            run_reader(fn, args, kwargs)
         except Exception as raised:  # the reader's own error is part of the answer
             error = raised
     copies = _collect(labels.notes, profiled_events(profiler))

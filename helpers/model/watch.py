@@ -9,11 +9,11 @@ is passed on as it came.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType, MappingProxyType
 from typing import Any
 
 import torch
@@ -142,9 +142,9 @@ def _module_of(frame: FrameType | None) -> str:
 _OVERRIDES = TorchFunctionMode.__init__.__code__.co_filename  # torch/overrides.py, which every wrapper passes
 
 
-def run_reader(fn: Callable, args: tuple) -> Any:
+def run_reader(fn: Callable, args: tuple, kwargs: Mapping[str, Any] = MappingProxyType({})) -> Any:
     """Call the reader's function. Tracebacks and frames are cut here: what lies outside is not the reader's."""
-    result = fn(*args)
+    result = fn(*args, **kwargs)
     if type(result) in _UNRUN:
         kind = _UNRUN[type(result)]
         given = ", ".join(["x", "y", "z"][: len(args)]) if len(args) < 4 else "…"

@@ -240,8 +240,8 @@ def _is_one_dimension(index: Any) -> bool:
     return isinstance(index, torch.Tensor) and (index.dtype == torch.bool or index.ndim == 1)
 
 
-def find_lost_writes(fn: Callable, *args: Any) -> WritesFinding:
-    """Run `fn(*args)` once and find the in-place writes whose result nothing could ever read.
+def find_lost_writes(fn: Callable, *args: Any, **kwargs: Any) -> WritesFinding:
+    """Run `fn(*args, **kwargs)` once and find the in-place writes whose result nothing could ever read.
 
     A write to something that is read later, returned, or kept anywhere is not reported. Raises
     HelperError when `fn` is not a function.
@@ -251,7 +251,7 @@ def find_lost_writes(fn: Callable, *args: Any) -> WritesFinding:
     result = None
     try:
         with recorder, _Operators(recorder):
-            result = run_reader(fn, args)
+            result = run_reader(fn, args, kwargs)
     except Exception as error:  # the reader's own error is part of the answer
         return raised_finding(fn, error, WritesFinding)
     gc.collect()  # a temporary in a cycle of references is as lost as any

@@ -168,7 +168,7 @@ WRONG = {
     ],
     "ex-vmap": [
         (function("x", "return x"), "raised TypeError"),
-        (function("info, in_dims, x", "return None"), "raised"),
+        (function("info, in_dims, x", "return None"), "The rule returned None; a pair is wanted"),
         (function("info, in_dims, x", "return x, 7"), "raised|other numbers than a loop"),
         (function("info, in_dims, x", "return x, 0"), "other numbers than a loop"),
         (function("info, in_dims, x", "raise KeyError('k')"), "raised KeyError"),

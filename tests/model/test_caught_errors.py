@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+import unittest
 from contextlib import suppress
 from pathlib import Path
 
@@ -212,3 +213,11 @@ def test_an_error_that_the_reader_caught_is_told_also_where_a_library_caught_ano
     text = explain_error(careful).text
     assert "it caught a RuntimeError itself" in text
     assert "mismatched" in text
+
+
+def test_an_error_that_a_test_expected_is_told():
+    def careful():
+        with unittest.TestCase().assertRaises(RuntimeError):  # noqa: PT027 - what a reader's own test does
+            mismatched()
+
+    assert "it caught a RuntimeError itself" in explain_error(careful).text

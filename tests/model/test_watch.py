@@ -15,6 +15,8 @@ from torch import nn
 
 from helpers.model.adapter import dispatch_mode
 from helpers.model.copies import find_copies
+from helpers.model.dispatch.explain import explain_dispatch
+from helpers.model.dispatch.trace import trace_dispatch
 from helpers.model.errors.explain import explain_error
 from helpers.model.finding import HelperError
 from helpers.model.writes import find_lost_writes
@@ -418,6 +420,18 @@ def test_known_errors_name_cause_and_numbers(name):
     assert all(piece in str(found) for piece in pieces), str(found)
     assert "(line 1 of the lambda)" in found.text
     assert found.text.count(". ") == 0, "one sentence"
+
+
+@pytest.mark.parametrize("tool", [*TOOLS, explain_dispatch, trace_dispatch])
+def test_the_function_gets_its_arguments_also_by_name(tool):
+    given = []
+
+    def add(x, *, alpha):
+        given.append(alpha)
+        return torch.add(x, x, alpha=alpha)
+
+    tool(add, torch.ones(2), alpha=3)
+    assert given == [3]
 
 
 def test_a_dispatch_mode_of_the_reader_hides_no_copy_and_sees_no_operator_of_the_tool():

@@ -69,7 +69,7 @@ def make_keys(answer: Callable) -> Outcome:
     if "AutogradCPU" in extra:
         hint = " Make it where tensors get no Autograd key."
     elif "Conjugate" in lacking:
-        hint = " Only a complex tensor can be a conjugate view."
+        hint = " It comes with conj(), of a complex tensor."
     return wrong(f"{' '.join(parts)}{hint}")
 
 

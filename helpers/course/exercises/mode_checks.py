@@ -121,7 +121,7 @@ def _flop_programs() -> dict[str, Callable[[], list[torch.Tensor]]]:
 
     return {
         "a product of matrices": lambda: [x @ torch.ones(3, 7)],
-        "a linear layer without a bias": lambda: [plain(x)],
+        "a linear layer that only multiplies": lambda: [plain(x)],
         "a linear layer with a bias": lambda: [net[0](x)],
         "two layers with their backward": trained,
         "a batch of products": lambda: [torch.bmm(heads, heads.transpose(1, 2)).softmax(-1) @ heads],
@@ -141,8 +141,10 @@ def count_flops(answer: Any) -> Outcome:
         if found is None:
             return wrong(f"total is {in_short(mode.total)}; a number is wanted.")
         if found != truth:
-            half = " A multiply and an add count 2." if 2 * found == truth else ""
-            return wrong(f"{what.capitalize()} takes {truth} operations; yours counts {found:g}.{half}")
+            hint = " A multiply and an add count 2." if 2 * found == truth and not total else ""
+            if "bias" in what and total:  # products were counted well
+                hint = " That is addmm(bias, a, b): its matrices stand at places 1 and 2."
+            return wrong(f"{what.capitalize()} takes {truth} operations; yours counts {found:g}.{hint}")
         total += truth
     return right(f"The same as torch's own counter: {total} operations in {len(_flop_programs())} programs.")
 

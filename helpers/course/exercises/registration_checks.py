@@ -218,8 +218,14 @@ def vmap_rule(answer: Callable) -> Outcome:
         operator = find_operator("by_hand::shares")
     except KeyError:
         return wrong("There is no operator by_hand::shares yet: run the cell that defines it first.")
+    given: list[Any] = []
+
+    def noted(info: Any, in_dims: tuple, x: torch.Tensor) -> Any:
+        given[:] = [answer(info, in_dims, x)]
+        return given[0]
+
     with scoped_library("by_hand", "FRAGMENT") as library:
-        torch.library.register_vmap("by_hand::shares", answer, lib=library)
+        torch.library.register_vmap("by_hand::shares", noted, lib=library)
         for shape, dim in (((2, 3), 0), ((2, 3), 1), ((2, 3, 2), 1)):
             x = torch.arange(1.0, 1 + math.prod(shape)).reshape(shape)
             truth = torch.stack([t / t.sum(-1, keepdim=True) for t in x.unbind(dim)])
@@ -230,7 +236,13 @@ def vmap_rule(answer: Callable) -> Outcome:
             except (NotImplementedError, RecursionError):
                 raise
             except Exception as error:
-                return wrong(f"{where} raised {in_words(error)}.")
+                if given and not (isinstance(given[0], tuple) and len(given[0]) == 2):
+                    return wrong(
+                        f"The rule returned {in_short(given[0])}; a pair is wanted: the result, and the dimension in "
+                        "which its batch lies."
+                    )
+                hint = " in_dims is a tuple with one entry for each argument." if "tuple" in str(error) else ""
+                return wrong(f"{where} raised {in_words(error)}.{hint}")
             if not close(found, truth):
                 return wrong(
                     f"{where} gives other numbers than a loop. The operator works along the last dimension: move the "

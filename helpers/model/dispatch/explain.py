@@ -39,8 +39,8 @@ class DispatchFinding(Finding):
     trace: DispatchTrace
 
 
-def explain_dispatch(fn: Callable, *args: Any) -> DispatchFinding:
-    """Run `fn(*args)` once and say which kernel ran for its call of an operator, and why that one.
+def explain_dispatch(fn: Callable, *args: Any, **kwargs: Any) -> DispatchFinding:
+    """Run `fn(*args, **kwargs)` once and say which kernel ran for its call of an operator, and why that one.
 
     A call that raises is explained as `explain_error` does it: which key was looked for, which kernels there are, and
     what to register. An operator whose kernel drops the gradient without an error is named, with what is missing: for
@@ -56,7 +56,7 @@ def explain_dispatch(fn: Callable, *args: Any) -> DispatchFinding:
     def watched() -> None:
         try:
             with run, watch_dispatches(fallbacks.visit):
-                run_reader(fn, args)
+                run_reader(fn, args, kwargs)
         except NotRunError:  # nothing of the function has run, so nothing can be said about it
             raise
         except Exception as error:  # the error is a part of the answer

@@ -67,7 +67,7 @@ def none_for_tensor(operator: Any, result: object) -> bool:
 
 def _full_name(text: str) -> str:
     """Return a reader's spelling in the form that the dispatcher uses."""
-    name = text.strip().removeprefix("torch.ops.").removesuffix(".default")
+    name = text.strip().removeprefix("torch.ops.").removeprefix("torch.").removesuffix(".default")
     space, dot, rest = name.partition(".")
     if "::" not in name and dot and any(known.startswith(f"{space}::") for known in operator_names()):
         return f"{space}::{rest}"  # as torch prints an operator: aten.add.Tensor

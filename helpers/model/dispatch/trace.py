@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -174,7 +174,7 @@ def trace_dispatch(fn: Callable, *args: Any, **kwargs: Any) -> DispatchTrace:
     error = ""
     try:
         with watch_dispatches(recorder.visit):
-            run_reader(partial(fn, **kwargs) if kwargs else fn, args)
+            run_reader(fn, args, kwargs)
     except NotRunError:
         raise
     except Exception as raised:  # what a call that failed did before is the answer to many questions

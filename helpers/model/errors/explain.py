@@ -43,8 +43,8 @@ class ErrorFinding(Finding):
     call: str = ""
 
 
-def explain_error(fn: Callable | BaseException, *args: Any) -> ErrorFinding:
-    """Run `fn(*args)` once and explain the error that it raises, from the arguments of the torch call that raised.
+def explain_error(fn: Callable | BaseException, *args: Any, **kwargs: Any) -> ErrorFinding:
+    """Run `fn(*args, **kwargs)` once and explain the error that it raises, from the arguments of the call that raised.
 
     An exception that you caught may be given in place of a function. Nothing was watched then: what only a watched run
     can tell, such as the line of a write in place, is missing from the sentence. Errors of plain Python code are told
@@ -57,7 +57,7 @@ def explain_error(fn: Callable | BaseException, *args: Any) -> ErrorFinding:
     run = Run()
     try:
         with run:
-            run_reader(fn, args)
+            run_reader(fn, args, kwargs)
     except NotRunError:  # nothing of the function has run, so nothing can be said about it
         raise
     except Exception as error:  # the error is what was asked for

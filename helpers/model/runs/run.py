@@ -67,10 +67,11 @@ class Run(Recorder):
     def caught(self) -> tuple[str, Call] | None:
         """Return the class of the last error that the reader's own code caught, and its call; None where a library did.
 
-        A traceback begins in the frame that caught the error. While an error is on its way, that is not known.
+        A traceback begins in the frame that caught the error. While an error is on its way, that is not known. Who
+        takes the traceback away, as `assertRaises` does, has looked at the error on purpose.
         """
         begins = self.failure and self.failure.error.__traceback__
-        if begins and not is_library(begins.tb_frame.f_code.co_filename):
+        if self.failure and not (begins and is_library(begins.tb_frame.f_code.co_filename)):
             self._caught = type(self.failure.error).__name__, self.failure.call
         return self._caught
 
