@@ -28,7 +28,7 @@ from helpers.model.finding import HelperError
 from helpers.model.layout import Layout, stride_zero
 from helpers.model.memory import layout_of
 from helpers.model.views import explain_view
-from helpers.model.watch import Call, Watch, raised_finding, require_callable, run_reader
+from helpers.model.watch import Call, Watch, raised_finding, require_callable, run_reader, uncompiled
 
 _LABEL = "course:call:"
 _COPIERS = frozenset({"aten::clone", "aten::contiguous", "aten::_to_copy"})
@@ -80,15 +80,15 @@ def find_copies(fn: Callable, *args: Any, **kwargs: Any) -> CopiesFinding:
     """Run `fn(*args, **kwargs)` once and list every copy of a tensor that it made, with line, bytes and cause.
 
     Copies inside operators are seen too, such as a convolution that wants another layout. Which
-    operators do that depends on the processor and the build of torch: it is measured, not looked up. Raises
-    HelperError when `fn` is not a function, or a profiler is already running.
+    operators do that depends on the processor and the build of torch: it is measured, not looked up. What was
+    compiled runs as it was written. Raises HelperError when `fn` is not a function, or a profiler is already running.
     """
     require_callable(fn, "find_copies")
     labels = _Labels()
     error: Exception | None = None
     if profiler_running():
         raise HelperError("find_copies needs the profiler of torch for itself, and a profiler is already running")
-    with quiet_profiler() as profiler, labels:
+    with uncompiled(), quiet_profiler() as profiler, labels:
         try:
             run_reader(fn, args, kwargs)
         except Exception as raised:  # the reader's own error is part of the answer

@@ -9,6 +9,7 @@ is passed on as it came.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -154,6 +155,22 @@ def run_reader(fn: Callable, args: tuple, kwargs: Mapping[str, Any] = MappingPro
             result.close()  # Python would warn that it was never awaited
         raise NotRunError(f"{name_of(fn)} gave {kind}, and nothing of it has run: {remedy}")
     return result
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Let what `torch.compile` made run as it was written.
+
+    A mode that watches makes the compiler translate everything anew, the watching included, and what is seen then is
+    the compiler's work.
+    """
+    if "torch._dynamo" not in sys.modules:  # nothing was compiled yet; the import takes seconds
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
+        # A hook on all modules is ours, for the time of the run.
+        warnings.filterwarnings("ignore", message="Using `torch.compile\\(module\\)` when there are global hooks")
+        yield
 
 
 class NotRunError(HelperError):

@@ -39,6 +39,7 @@ from helpers.model.watch import (
     require_callable,
     run_reader,
     tensors_in,
+    uncompiled,
     with_unjudged,
 )
 from helpers.model.writewords import LITERAL, RESHAPERS, cause_of, indexing_remedy, why_reshape_copied
@@ -250,7 +251,7 @@ def find_lost_writes(fn: Callable, *args: Any, **kwargs: Any) -> WritesFinding:
     recorder = _Recorder()
     result = None
     try:
-        with recorder, _Operators(recorder):
+        with uncompiled(), recorder, _Operators(recorder):
             result = run_reader(fn, args, kwargs)
     except Exception as error:  # the reader's own error is part of the answer
         return raised_finding(fn, error, WritesFinding)

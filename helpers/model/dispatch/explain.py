@@ -16,7 +16,7 @@ from helpers.model.errors.explain import explain_failure
 from helpers.model.errors.failure import none_given
 from helpers.model.finding import Finding
 from helpers.model.runs.run import Run
-from helpers.model.watch import Call, NotRunError, name_of, require_callable, run_reader
+from helpers.model.watch import Call, NotRunError, name_of, require_callable, run_reader, uncompiled
 from helpers.model.words import counted, sentence_case
 
 RAN, FAILED, GAVE_NONE, NOTHING = "a kernel ran", "raised", "None for a tensor", "no operator"
@@ -46,7 +46,7 @@ def explain_dispatch(fn: Callable, *args: Any, **kwargs: Any) -> DispatchFinding
     what to register. An operator whose kernel drops the gradient without an error is named, with what is missing: for
     that, its kernel is called some more times, and where its result has no graph, each call that takes it once more,
     with copies and without output. Of several calls one is explained: the first of an operator of your own, or else the
-    first that computes with a tensor.
+    first that computes with a tensor. What was compiled runs as it was written.
     Raises HelperError when `fn` is not a function.
     """
     require_callable(fn, "explain_dispatch")
@@ -55,7 +55,7 @@ def explain_dispatch(fn: Callable, *args: Any, **kwargs: Any) -> DispatchFinding
 
     def watched() -> None:
         try:
-            with run, watch_dispatches(fallbacks.visit):
+            with uncompiled(), run, watch_dispatches(fallbacks.visit):
                 run_reader(fn, args, kwargs)
         except NotRunError:  # nothing of the function has run, so nothing can be said about it
             raise

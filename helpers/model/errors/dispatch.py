@@ -185,6 +185,11 @@ def _devices(match: re.Match, failure: Failure) -> Answer | None:
 
 
 explains_plainly(
+    r"We found a fake tensor in the exported program constant's list",
+    "{call} fails only while it is watched: torch.export follows the program itself, and meets the watching",
+    "Call it without this tool; what it exported can be watched: give the tool exported.module().",
+)
+explains_plainly(
     r"Torch not compiled with (\w+) enabled",
     "{call} asks for a device of {0}, and this build of torch was made without it",
     'Use another device, such as "cpu", or install the build of torch for your hardware.',

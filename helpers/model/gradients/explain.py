@@ -30,7 +30,7 @@ from helpers.model.gradients.reasons import Reason
 from helpers.model.gradients.values import explain_values
 from helpers.model.runs.run import Run
 from helpers.model.source import caller_arguments
-from helpers.model.watch import name_of, raised_finding, require_callable, run_reader
+from helpers.model.watch import name_of, raised_finding, require_callable, run_reader, uncompiled
 from helpers.model.words import quoted
 
 
@@ -69,7 +69,7 @@ def explain_grad(t: Any, loss: Any = None, *, optimizer: torch.optim.Optimizer |
         require_callable(loss, "explain_grad")
         run, function = Run(), loss
         try:
-            with run:
+            with uncompiled(), run:
                 loss = run_reader(function, ())
         except Exception as error:  # what the reader's function raises is the answer
             run.failure = None

@@ -13,7 +13,7 @@ from helpers.model.gradients.kept import growing_sum, of_results
 from helpers.model.gradients.parameters import not_reached, optimizer_mismatch
 from helpers.model.gradients.reasons import Reason
 from helpers.model.gradients.steps import not_finite
-from helpers.model.watch import name_of, require_callable, run_reader, with_unjudged
+from helpers.model.watch import name_of, require_callable, run_reader, uncompiled, with_unjudged
 from helpers.model.words import quoted
 
 _SCALER = ("_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_")  # it steps only where all is finite
@@ -38,7 +38,7 @@ def explain_program(fn: Callable) -> Reason:
     require_callable(fn, "explain_grad")
     run = GradRun()
     try:
-        with run:
+        with uncompiled(), run:
             run_reader(fn, ())
             _finish(run)
     except HelperError:
