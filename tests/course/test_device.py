@@ -139,3 +139,19 @@ def test_a_storage_out_of_sight_is_not_called_an_emptied_one():
     )
     assert lines[0].endswith("is on the device abacus, whose memory PyTorch does not see: its storage tells 0 bytes.")
     assert "was resized to 0 bytes" in lines[1]
+
+
+def test_a_tensor_that_cannot_be_printed_is_not_told_that_its_memory_belongs_to_someone_else():
+    lines = run(
+        "from helpers import explain_error",
+        'kernels = open_device("abacus")',
+        "kernels.impl('empty_strided', lambda size, stride, dtype=None, **o: hold(np.zeros(size), dtype))",
+        "kernels.impl('as_strided', lambda x, size, *rest: hold(array_of(x).reshape(size).copy()))",
+        "rest = fallback_library()",
+        "run_on_cpu = lambda op, *args, **more: to_device(op(*to_host(args), **to_host(more)))",
+        "rest.fallback(run_on_cpu, 'PrivateUse1')",
+        "held = hold(np.ones(2, np.float32))",
+        "print(explain_error(lambda: repr(held)))",
+    )
+    assert "the memory of this device cannot grow" in lines[0]
+    assert "t.cpu()" in lines[1]

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from helpers.model.adapter import device_of_private_key
 from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
 from helpers.model.layout import Layout
 from helpers.model.memory import block_of
@@ -123,6 +124,13 @@ def _out_of_storage(match: re.Match, failure: Failure) -> Answer:
 
 @explains(r"resize storage that is not resizable")
 def _not_resizable(match: re.Match, failure: Failure) -> Answer:
+    device = next((t.device.type for t in tensors_in(failure.args)), "cpu")
+    if device == device_of_private_key():
+        return (
+            f"{failure.call.at} asks the device {device} for a result of a size that is known only while it is "
+            "computed, and the memory of this device cannot grow",
+            "Take the tensor to the CPU first, t.cpu(); to print one, too.",
+        )
     block, name = block_of(failure.args[0]) if failure.args else None, failure.operand(0, "the tensor")
     size = f" of {block.nbytes:,} bytes" if block else ""
     return (
