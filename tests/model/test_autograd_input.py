@@ -327,5 +327,5 @@ def test_code_without_a_source_is_answered():
     root = Path(__file__).parents[2]
     environment = os.environ | {"PYTHONPATH": str(root)}
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
-    assert "The tensor can be reached from the loss" in done.stdout
+    assert " can be reached from the loss" in done.stdout  # Python 3.13 knows the source, and so the name
     assert "(line 1 of the lambda)" in done.stdout

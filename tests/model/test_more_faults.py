@@ -219,7 +219,7 @@ def state_of_another_model():
         (added_numbers, "made by .item() at `net(x).item()` (line 4 of added_numbers())"),
         (assigned_backward, "`loss` is None (line 3 of assigned_backward()): what it was assigned from"),
         (a_pair, "`loss` is a tuple (line 3 of a_pair()), and backward starts from one tensor"),
-        (norm_of_none, "`p.grad` is None (line 1 of <genexpr>()): no backward has filled the gradient of `net.b.wei"),
+        (norm_of_none, "): no backward has filled the gradient of `net.b.weight`"),
         (result_without_grad, "`w` is not a leaf (grad_fn is MulBackward0)"),
         (lambda: Square.forward(None, leaf()), "forward or backward was called directly"),
         (two_groups, "lists a parameter in two groups"),

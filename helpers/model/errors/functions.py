@@ -69,6 +69,14 @@ def _number_of_gradients(match: re.Match, failure: Failure) -> Answer:
     return text, "Return one value for each argument of forward, in their order; ctx does not count."
 
 
+@explains(r"The backward formula for (\w+)\.(\w+)\.(\w+) returned an incorrect number of gradients \(expected \d+, "
+          r"got (\d+)")  # fmt: skip
+def _number_of_values(match: re.Match, failure: Failure) -> Answer:
+    """The same of an operator, in the words of later releases."""
+    space, name, overload, got = match.groups()
+    return _gradients_of(f"{space}::{name}{'' if overload == 'default' else f'.{overload}'}", int(got), failure)
+
+
 def _operator_of(function: str) -> str:
     """Return the operator for which `register_autograd` made a Function of this name; "" for a reader's own."""
     for name in operator_names() if function.startswith("GeneratedBackwardFor_") else ():

@@ -151,11 +151,6 @@ explains_plainly(
     "Return one value for each argument of forward, and None for each that is no tensor.",
 )
 explains_plainly(
-    r"The backward formula for (\w+)\.(\w+)\.\w+ returned an incorrect number of gradients \(expected (\d+), got (\d+)",
-    "{call}: the backward of {0}::{1} returned {3} values, and the number of its arguments is {2}",
-    "Return one value for each argument of the operator, and None for each that is no tensor.",
-)
-explains_plainly(
     r"Argument (\w+) is not defined as mutable but was mutated",
     "{call}: the kernel writes into its argument `{0}`, and its schema does not say so",
     "Compute on a copy, such as x.clone(), or say it: mutates_args=('x',) for a custom_op, Tensor(a!) in a schema.",
