@@ -38,7 +38,7 @@ WRONG = {
         ),
         (
             "def make():\n    with torch.inference_mode():\n        return torch.ones(3).conj()",
-            "Only a complex tensor can be a conjugate view",
+            r"It comes with conj\(\), of a complex tensor",
         ),
         (
             "def make():\n    with torch.inference_mode():\n        return torch.ones(3, dtype=torch.complex64).conj_physical()",

@@ -88,7 +88,10 @@ WRONG = {
             "    return torch.stack([torch.ops.by_hand.shares(row) for row in rows]), 0",
             "ran the kernel 2 times",
         ),
-        ("def shares_rule(info, in_dims, x):\n    return torch.ops.by_hand.shares(x.movedim(in_dims[0], 0))", "raised"),
+        (
+            "def shares_rule(info, in_dims, x):\n    return torch.ops.by_hand.shares(x.movedim(in_dims[0], 0))",
+            "a pair is wanted",
+        ),
         (
             "def shares_rule(info, in_dims, x):\n    return torch.ops.by_hand.shares(x.movedim(in_dims[0], 0)), in_dims[0]",
             "dimension 1",
