@@ -255,8 +255,10 @@ def find_lost_writes(fn: Callable, *args: Any, **kwargs: Any) -> WritesFinding:
             result = run_reader(fn, args, kwargs)
     except Exception as error:  # the reader's own error is part of the answer
         return raised_finding(fn, error, WritesFinding)
-    gc.collect()  # a temporary in a cycle of references is as lost as any
-    gone = [t for t in recorder.temporaries.values() if t.pending and not t.escaped and t.reference.expired()]
+    pending = [t for t in recorder.temporaries.values() if t.pending and not t.escaped]
+    if not all(t.reference.expired() for t in pending):
+        gc.collect()  # a temporary in a cycle of references is as lost as any
+    gone = [t for t in pending if t.reference.expired()]
     del result
     return _finding(fn, gone, recorder.unjudged)
 
