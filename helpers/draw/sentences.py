@@ -10,12 +10,7 @@ from helpers.draw.focus import MOST_LISTED, Focus
 from helpers.model.finding import HelperError
 from helpers.model.layout import Layout
 from helpers.model.values import has_values
-from helpers.model.words import counted
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """Return a dtype as readers write it after `torch.`."""
-    return str(dtype).removeprefix("torch.")
+from helpers.model.words import counted, dtype_name
 
 
 def listed(items: Sequence[object], total: int | None = None) -> str:

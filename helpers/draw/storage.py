@@ -13,7 +13,7 @@ from helpers.draw.focus import Focus
 from helpers.draw.grid import Grid, draw_dimensions, place_grid, row_lines, rows_margin
 from helpers.draw.lanes import Lane, draw_lanes
 from helpers.draw.links import MOST_LINKS, draw_links
-from helpers.draw.sentences import dtype_name, layout_sentence, storage_sentence
+from helpers.draw.sentences import layout_sentence, storage_sentence
 from helpers.draw.strip import Gap, Strip
 from helpers.draw.svg import LABEL_SIZE, SMALL_SIZE, short_count, short_number, text_width
 from helpers.model.adapter import storage_key
@@ -31,7 +31,7 @@ from helpers.model.values import (
     visible_indices,
     visible_slots,
 )
-from helpers.model.words import counted
+from helpers.model.words import counted, dtype_name
 
 LINE = 16
 TAG_ROOM = 24

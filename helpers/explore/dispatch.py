@@ -19,7 +19,7 @@ from helpers.model.dispatch.tower import Tower
 from helpers.model.dispatch.trace import Dispatch, DispatchTrace, trace_dispatch
 from helpers.model.finding import HelperError
 from helpers.model.watch import first_line, name_of, require_callable, tensors_in
-from helpers.model.words import counted, listed
+from helpers.model.words import counted, dtype_name, listed
 
 BACK, ON = "◀ step back", "step on ▶"
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "bool")
@@ -109,7 +109,7 @@ class DispatchExplorer:
             "autocast": "off",
             "device": first.device.type,
             "layout": str(first.layout).removeprefix("torch."),
-            "dtype": str(first.dtype).removeprefix("torch."),
+            "dtype": dtype_name(first.dtype),
         }
         self.settings = dict(self.given)
         self.shown = ALL
@@ -199,7 +199,7 @@ class DispatchExplorer:
     def converted(self, t: torch.Tensor) -> torch.Tensor:
         """Return a tensor with the dtype, device and layout of the switches."""
         given, layout = str(t.layout).removeprefix("torch."), self.touched("layout")
-        if (dtype := self.touched("dtype")) and str(t.dtype).removeprefix("torch.") == self.given["dtype"]:
+        if (dtype := self.touched("dtype")) and dtype_name(t.dtype) == self.given["dtype"]:
             wanted = getattr(torch, dtype)  # of other tensors, indices stay indices
             t = (t.real if t.is_complex() and not wanted.is_complex else t).to(wanted)
         if device := self.touched("device"):

@@ -29,6 +29,7 @@ from helpers.model.layout import Layout, stride_zero
 from helpers.model.memory import layout_of
 from helpers.model.views import explain_view
 from helpers.model.watch import Call, Watch, raised_finding, require_callable, run_reader, uncompiled
+from helpers.model.words import dtype_name
 
 _LABEL = "course:call:"
 _COPIERS = frozenset({"aten::clone", "aten::contiguous", "aten::_to_copy"})
@@ -178,7 +179,7 @@ def _describe(note: _Note, written: Any, read: Any) -> Copy:
     elif name in _CONVERTERS:
         kind = "conversion"
         why = (
-            f"{_short(source_dtype)} became {_short(dtype)}"
+            f"{dtype_name(source_dtype)} became {dtype_name(dtype)}"
             if dtype != source_dtype
             else f"the strides {source_stride} became {stride}"
         )
@@ -192,7 +193,7 @@ def _describe(note: _Note, written: Any, read: Any) -> Copy:
         if zero := zero_strides(source_shape, source_stride):
             why = f"{stride_zero(zero)} in what the operator reads; {why}"
         if dtype != source_dtype:
-            why = f"the operator converted {_short(source_dtype)} to {_short(dtype)}"
+            why = f"the operator converted {dtype_name(source_dtype)} to {dtype_name(dtype)}"
     return Copy(
         note.call,
         kind,
@@ -204,7 +205,3 @@ def _describe(note: _Note, written: Any, read: Any) -> Copy:
         target.stride,
         ((note.layout or source).memory_formats, target.memory_formats),
     )
-
-
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -24,7 +24,7 @@ from torch.nn.parameter import is_lazy
 from helpers.model.adapter import unwrapped
 from helpers.model.finding import HelperError, in_short, kind_of
 from helpers.model.sums import count_sums, solve, span
-from helpers.model.words import counted, listed
+from helpers.model.words import counted, dtype_name, listed
 
 # The dimensions from the fastest to the slowest, for the formats that fix their number (c10/core/Contiguity.h).
 CHANNELS_LAST = {torch.channels_last: (1, 3, 2, 0), torch.channels_last_3d: (1, 4, 3, 2, 0)}
@@ -212,7 +212,7 @@ class Layout:
 
     def describe(self) -> str:
         """Return the layout as one sentence."""
-        name = str(self.dtype).removeprefix("torch.")
+        name = dtype_name(self.dtype)
         head = f"A tensor of dtype {name}, shape {self.shape} and strides {self.stride}"
         if self.numel == 0:
             return f"{head} has no element and reads no slot."

@@ -1,13 +1,20 @@
-"""Small pieces of a sentence: counts with their noun, and lists in words."""
+"""Small pieces of a sentence: counts with their noun, lists in words, names of dtypes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
+
 
 def counted(count: int, noun: str) -> str:
     """Return "1 slot", "3 slots" or "1,024 slots"."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return a dtype as readers write it after `torch.`."""
+    return str(dtype).removeprefix("torch.")
 
 
 def listed(things: Iterable[object], most: int | None = None) -> str:

@@ -244,8 +244,8 @@ def _is_one_dimension(index: Any) -> bool:
 def find_lost_writes(fn: Callable, *args: Any, **kwargs: Any) -> WritesFinding:
     """Run `fn(*args, **kwargs)` once and find the in-place writes whose result nothing could ever read.
 
-    A write to something that is read later, returned, or kept anywhere is not reported. Raises
-    HelperError when `fn` is not a function.
+    A write to something that is read later, returned, or kept anywhere is not reported. What was
+    compiled runs as it was written. Raises HelperError when `fn` is not a function.
     """
     require_callable(fn, "find_lost_writes")
     recorder = _Recorder()

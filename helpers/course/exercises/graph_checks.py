@@ -11,6 +11,7 @@ import torch
 
 from helpers.model.autograd.graph import Graph
 from helpers.model.finding import HelperError, in_short
+from helpers.model.words import dtype_name
 
 from ..quiz import Outcome, right, same, wrong
 from .asking import asks_for, close
@@ -164,7 +165,7 @@ def convert(answer: Callable) -> Outcome:
     if not isinstance(x, torch.Tensor):
         return wrong(f"make() returned {in_short(x)}; a float64 tensor with three elements is wanted.")
     if x.shape != (3,) or x.dtype != torch.float64:
-        dtype = str(x.dtype).removeprefix("torch.")
+        dtype = dtype_name(x.dtype)
         return wrong(
             f"make() returned {in_short(x)} and dtype {dtype}; a float64 tensor with three elements is wanted."
         )

@@ -110,6 +110,9 @@ def count_calls(answer: Any) -> Outcome:
     return wrong(f"counts has {listed(sorted(map(str, set(found) - set(ours.counts))), 3)}, which was not called.")
 
 
+BIASED = "a linear layer with a bias"
+
+
 def _flop_programs() -> dict[str, Callable[[], list[torch.Tensor]]]:
     x = torch.ones(2, 3)
     plain = torch.nn.Linear(3, 4, bias=False)
@@ -121,8 +124,8 @@ def _flop_programs() -> dict[str, Callable[[], list[torch.Tensor]]]:
 
     return {
         "a product of matrices": lambda: [x @ torch.ones(3, 7)],
-        "a linear layer that only multiplies": lambda: [plain(x)],
-        "a linear layer with a bias": lambda: [net[0](x)],
+        "a linear layer without a bias": lambda: [plain(x)],
+        BIASED: lambda: [net[0](x)],
         "two layers with their backward": trained,
         "a batch of products": lambda: [torch.bmm(heads, heads.transpose(1, 2)).softmax(-1) @ heads],
         "an addition": lambda: [x + x],
@@ -142,7 +145,7 @@ def count_flops(answer: Any) -> Outcome:
             return wrong(f"total is {in_short(mode.total)}; a number is wanted.")
         if found != truth:
             hint = " A multiply and an add count 2." if 2 * found == truth and not total else ""
-            if "bias" in what and total:  # products were counted well
+            if what == BIASED:  # products were counted well
                 hint = " That is addmm(bias, a, b): its matrices stand at places 1 and 2."
             return wrong(f"{what.capitalize()} takes {truth} operations; yours counts {found:g}.{hint}")
         total += truth

@@ -8,18 +8,14 @@ import torch
 
 from helpers.model.errors.failure import Answer, Failure, explains
 from helpers.model.watch import tensors_in
-from helpers.model.words import listed
-
-
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+from helpers.model.words import dtype_name, listed
 
 
 @explains(r"to have (?:the )?same dtype|must have the same dtype|expected scalar type \w+ but found \w+|"
           r"same dtype, but (?:got|found)")  # fmt: skip
 def _mixed(match: re.Match, failure: Failure) -> Answer | None:
     """Tensors of several dtypes came to a kernel that takes one."""
-    groups = failure.grouped(lambda t: _short(t.dtype))
+    groups = failure.grouped(lambda t: dtype_name(t.dtype))
     if len(groups) < 2:
         return None
     said = listed([f"{listed(names, 4)} of dtype {dtype}" for dtype, names in groups.items()])
@@ -42,7 +38,7 @@ def _preferred(dtype: torch.dtype, names: list[str]) -> tuple:
 def _no_code(match: re.Match, failure: Failure) -> Answer:
     """A kernel was found, and its switch over dtypes has no case for this one."""
     given = tensors_in([*failure.args, *failure.kwargs.values()])
-    dtype = _short(given[0].dtype) if given else match[2]
+    dtype = dtype_name(given[0].dtype) if given else match[2]
     device = f" for {given[0].device.type}" if given else ""
     return (
         f"{failure.call.at}: the dispatcher found a kernel{device}, and its code ({match[1]}) has no case for {dtype}: "
@@ -63,8 +59,8 @@ def _whole_numbers(match: re.Match, failure: Failure) -> Answer:
     )
 
 
-@explains(r"to have one of the following scalar types: Long, Int; but got torch\.(?:cuda\.)?(\w+)Tensor|"
-          r"expected target dtype to be Long or Byte, but got (\w+)|"
+@explains(r"to have one of the following scalar types: Long, Int; but got torch\.|"
+          r"expected target dtype to be Long or Byte, but got|"
           r"tensors used as indices must be long, int, byte or bool tensors|"
           r"gather\(\): Expected dtype int64 for index|Expected dtype int32/int64 for index")  # fmt: skip
 def _index(match: re.Match, failure: Failure) -> Answer:
@@ -77,4 +73,4 @@ def _index(match: re.Match, failure: Failure) -> Answer:
 
 def _dtype(failure: Failure, said: str) -> str:
     first = next(iter(tensors_in(failure.args)), None)
-    return _short(first.dtype) if first is not None else said
+    return dtype_name(first.dtype) if first is not None else said

@@ -25,9 +25,10 @@ from helpers.model.functions.faults import forward_failed, probe_backward, warne
 from helpers.model.functions.precision import copied, precise
 from helpers.model.functions.runs import Trial, nodes
 from helpers.model.functions.saves import unchecked
-from helpers.model.functions.words import FunctionFinding, Subject, known_name, number, subject_of
+from helpers.model.functions.words import FunctionFinding, Subject, number, subject_of
 from helpers.model.layout import no_strides
 from helpers.model.watch import NotRunError, first_line, require_callable, tensors_in
+from helpers.model.words import dtype_name
 
 _REPEATS = 6  # a run of dropout on one element is like another run in half of all cases
 _SLOW = 0.3  # seconds for a run; what takes longer is repeated once
@@ -94,7 +95,7 @@ def _wanted(fn: Callable, cls: type[Function] | None, inputs: tuple) -> tuple[in
     if t.is_floating_point() or t.is_complex():
         hint = f"call requires_grad_() on {names[k]} first"
     else:
-        hint = f"{names[k]} is {known_name(t.dtype)}, and only floating and complex tensors have a gradient"
+        hint = f"{names[k]} is {dtype_name(t.dtype)}, and only floating and complex tensors have a gradient"
     raise HelperError(f"check_function compares gradients, and no input needs one: {hint}")
 
 
@@ -217,7 +218,7 @@ def _no_graph(subject: Subject, results: list[torch.Tensor]) -> FunctionFinding:
             "Leave out what cuts the graph: detach, .data, .item(), .numpy(), torch.no_grad, mark_non_differentiable."
         )
     else:
-        why = f": it is {known_name(results[0].dtype)}, and only floating and complex tensors have a gradient"
+        why = f": it is {dtype_name(results[0].dtype)}, and only floating and complex tensors have a gradient"
         remedy = "Return a floating tensor."
     text = f"{subject.name} returns a result without a graph{why}."
     return FunctionFinding(

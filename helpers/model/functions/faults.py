@@ -21,11 +21,10 @@ from helpers.model.functions.words import (
     backward_name,
     class_called,
     dirty_names,
-    known_name,
     values,
 )
 from helpers.model.watch import first_line, raised_finding
-from helpers.model.words import quoted
+from helpers.model.words import dtype_name, quoted
 
 
 def forward_failed(subject: Subject, error: Exception, changed: str) -> FunctionFinding:
@@ -162,11 +161,11 @@ def _dtypes(subject: Subject, trial: Trial, returned: tuple) -> FunctionFinding 
             continue
         if torch.promote_types(got.dtype, wanted) == got.dtype:
             continue  # nothing is lost when torch rounds it
-        name, got_name = subject.names[k], known_name(got.dtype)
+        name, got_name = subject.names[k], dtype_name(got.dtype)
         return FunctionFinding(
             verdict="gradient dtype",
             text=f"{subject.backward} returns a gradient of dtype {got_name} for `{name}`, which is "
-            f"{known_name(wanted)}: torch converts it without a word, and the digits beyond {got_name} are lost.",
+            f"{dtype_name(wanted)}: torch converts it without a word, and the digits beyond {got_name} are lost.",
             remedy=f"Compute in the dtype of the incoming gradient, or return `grad.to({name}.dtype)`.",
             argument=name,
             facts={"returned": got.dtype, "wanted": wanted},
@@ -200,8 +199,8 @@ def backward_failed(subject: Subject, error: Exception, returned: tuple | None, 
         )
     if "input_is_complex == grad_is_complex" in message:
         place = next((k for k in subject.which if returned and k < len(returned) and _unlike(subject, returned, k)), 0)
-        got = known_name(returned[place].dtype) if returned and isinstance(returned[place], torch.Tensor) else "complex"
-        name, wanted = subject.names[place], known_name(subject.args[place].dtype)
+        got = dtype_name(returned[place].dtype) if returned and isinstance(returned[place], torch.Tensor) else "complex"
+        name, wanted = subject.names[place], dtype_name(subject.args[place].dtype)
         return FunctionFinding(
             verdict="gradient dtype",
             text=f"{subject.backward} returns a gradient of dtype {got} for `{name}`, which is {wanted}.",

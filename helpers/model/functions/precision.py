@@ -14,10 +14,10 @@ import torch
 from helpers.model.functions.faults import probe_backward
 from helpers.model.functions.judge import judge
 from helpers.model.functions.runs import STEP, Trial, fresh
-from helpers.model.functions.words import FunctionFinding, Subject, known_name, number
+from helpers.model.functions.words import FunctionFinding, Subject, number
 from helpers.model.layout import Layout
 from helpers.model.watch import first_line
-from helpers.model.words import counted
+from helpers.model.words import counted, dtype_name
 
 _LOW = (torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex32)
 
@@ -71,7 +71,7 @@ def precise(subject: Subject, trial: Trial) -> FunctionFinding:
         return FunctionFinding(verdict=verdict, text=text, remedy=remedy, argument=name, complete=False)
     still = next((t.dtype for t in double.outputs()[1] if t.dtype in _LOW), None)
     if still is not None:
-        text = f"{before}; {subject.name} gives {known_name(still)} for float64 too: it is not judged."
+        text = f"{before}; {subject.name} gives {dtype_name(still)} for float64 too: it is not judged."
         return FunctionFinding(
             verdict=verdict, text=text, remedy="Compute in the dtype of the input.", argument=name, complete=False
         )
@@ -95,9 +95,9 @@ def _steps(subject: Subject, trial: Trial, low: list[int], low_outputs: list) ->
     size = size if 0 < size < math.inf else 1.0
     spacing = torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(size))
     step = spacing / (2 * STEP)
-    what = f"`{name}` is {known_name(dtype)}" if low else f"{subject.name} returns {known_name(dtype)}"
+    what = f"`{name}` is {dtype_name(dtype)}" if low else f"{subject.name} returns {dtype_name(dtype)}"
     return (
-        f"{what}: a numerical slope moves in steps of {step:.2g} (the spacing {spacing:.2g} of {known_name(dtype)} at "
+        f"{what}: a numerical slope moves in steps of {step:.2g} (the spacing {spacing:.2g} of {dtype_name(dtype)} at "
         f"{number(float(f'{size:.2g}'))}, over 2e-06), too coarse to judge a backward",
         "float32",
         name,

@@ -179,7 +179,3 @@ def slope(value: float) -> str:
 def values(count: int) -> str:
     """Return "1 value" or "3 values"."""
     return f"{count} value" if count == 1 else f"{count} values"
-
-
-def known_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from helpers.model.runs.record import ALIAS, EXITS, Event, Record, Seen
+from helpers.model.words import dtype_name
 
 _EXIT_NAMES = {
     "item": ".item()",
@@ -240,7 +241,7 @@ def _cause(seen: Seen, event: Event, later: list[Event]) -> tuple[str, str, str]
             "Compute it outside no_grad. Inside a checkpoint, use_reentrant=False does that.",
         )
     if not (seen.dtype.is_floating_point or seen.dtype.is_complex):
-        dtype = str(seen.dtype).removeprefix("torch.")
+        dtype = dtype_name(seen.dtype)
         back = next((e for e in later if e.name in ("float", "double", "half", "to", "type")), None)
         again = f"; the later {back.call.shown} changes the dtype and brings no graph back" if back else ""
         return (
