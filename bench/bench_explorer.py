@@ -2,7 +2,8 @@
 
 Run it as `make bench ARGS=explorer`. In a JupyterLab of its own it moves the slider of a view of 256
 cells with the arrow keys, and then that of a panel that shows no picture. The second number is what this
-machine needs for the way to the kernel and back; only what lies above it is the picture's.
+machine needs for the way to the kernel and back; only what lies above it is the picture's. Of three
+rounds, each with a median of its own, the least disturbed one counts: a busy machine only ever adds time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tools.nbharness.lab import Lab, browser_page, running_lab
 
 TARGET_MS = 50
 PRESSES = 60
+ROUNDS = 3
 PICTURE = """import torch
 from helpers import *
 explore_layout(torch.arange(256).view(16, 16))"""
@@ -36,15 +38,23 @@ Panel(Bare())"""
 OBSERVE = """
 panel => {
   window.times = [];
+  if (panel.observed) return;
+  panel.observed = true;
   let pressed = 0;
   panel.addEventListener("keydown", () => { pressed = performance.now(); }, true);
   new MutationObserver(() => requestAnimationFrame(() => {
     const channel = new MessageChannel();
-    channel.port1.onmessage = () => window.times.push(performance.now() - pressed);
+    channel.port1.onmessage = () => {
+      window.times.push(performance.now() - pressed);
+      window.painted?.();
+    };
     channel.port2.postMessage(0);
   })).observe(panel, { attributes: true, attributeFilter: ["data-shown"] });
 }
 """
+
+# Asking again and again would keep the page busy, and its own frames would be measured.
+PAINTED = "count => window.times.length >= count || new Promise((resolve) => (window.painted = resolve))"
 
 
 def measure(lab: Lab, cell_id: str) -> float:
@@ -55,7 +65,7 @@ def measure(lab: Lab, cell_id: str) -> float:
     panel.evaluate(OBSERVE)
     for press in range(PRESSES):
         lab.page.keyboard.press("ArrowRight" if press % 30 < 15 else "ArrowLeft")
-        lab.page.wait_for_function("count => window.times.length >= count", arg=press + 1, timeout=20_000)
+        lab.page.evaluate(PAINTED, press + 1)
     return statistics.median(lab.page.evaluate("window.times"))
 
 
@@ -70,7 +80,8 @@ def main() -> int:
         lab.start()
         lab.open("bench.ipynb")
         lab.run_all()
-        with_picture, bare = measure(lab, "picture"), measure(lab, "bare")
+        rounds = [(measure(lab, "picture"), measure(lab, "bare")) for _ in range(ROUNDS)]
+    with_picture, bare = (min(medians) for medians in zip(*rounds, strict=True))
     print(f"a panel without a picture: {bare:.0f} ms; the picture of 256 cells adds {with_picture - bare:.0f} ms")
     report("explorer, 256 cells, key press to painted, milliseconds", with_picture, at_most=TARGET_MS)
     return 0

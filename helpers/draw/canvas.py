@@ -35,6 +35,8 @@ LEAST_WIDTH = 36
 WIDTH = 720  # what a picture should not exceed
 WIDEST = 800  # what it may take where that keeps a row of the view in one piece
 
+LIT = f' fill="{FOCUS}"'
+
 # A tile: left edge, upper edge, value, slot number, badge, and what is put on its rectangle as XML attributes.
 Tile = tuple[int, int, str, str, str, str]
 
@@ -59,7 +61,8 @@ class Canvas:
     def __init__(self) -> None:
         self.width = self.height = 0.0
         self.longest = 0  # the characters of the longest value
-        self.tiles: dict[str, list[str]] = {"storage": [], "view": [], "focus": []}
+        self.tiles: dict[str, list[str]] = {"storage": [], "view": []}
+        self.frames: list[str] = []
         self.hatched: list[str] = []
         self.gaps: list[str] = []
         self.links: list[str] = []
@@ -78,7 +81,11 @@ class Canvas:
             self.height = y
 
     def tile(self, kind: str, width: int, tiles: Sequence[Tile]) -> None:
-        """Add tiles of one kind: "storage", "view", "focus", or "unreached", a slot that the view cannot read."""
+        """Add tiles of one kind: "storage", "view", or "unreached", a slot that the view cannot read.
+
+        Those in focus say so by `LIT` in their attributes and keep their place among the others: where a panel moves
+        its focus, few lines of the picture change. A frame over them hides the edges of their neighbours.
+        """
         if not tiles:
             return
         if kind == "unreached":
@@ -87,6 +94,7 @@ class Canvas:
             kind = "storage"
         size, middle, right = f'width="{width}" height="{TILE_HEIGHT}"', width // 2, width - 4
         self.tiles[kind] += [f'<rect x="{x}" y="{y}" {size}{data}/>' for x, y, _, _, _, data in tiles]
+        self.frames += [f'<rect x="{x}" y="{y}" {size}/>' for x, y, _, _, _, data in tiles if data.endswith(LIT)]
         self.values += [f'<text x="{x + middle}" y="{y + 31}">{value}</text>' for x, y, value, *_ in tiles if value]
         self.corners += [f'<text x="{x + 4}" y="{y + 12}">{corner}</text>' for x, y, _, corner, _, _ in tiles]
         self.badges += [f'<text x="{x + right}" y="{y + 12}">{badge}</text>' for x, y, _, _, badge, _ in tiles if badge]
@@ -150,7 +158,7 @@ class Canvas:
             group(self.tiles["storage"], fill=STORAGE, **edge),
             element("path", d="".join(self.hatched), stroke=HATCH, fill="none") if self.hatched else "",
             group(self.tiles["view"], fill=VIEW, **edge),
-            group(self.tiles["focus"], fill=FOCUS, stroke=INK, stroke_width=2),
+            group(self.frames, fill="none", stroke=INK, stroke_width=2),
             group(self.links, fill="none", stroke=INK, stroke_width=3.2, opacity=0.4),
             group(self.links, fill="none", stroke=FOCUS, stroke_width=2),
             group(self.dots, fill=FOCUS, stroke=INK),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from helpers.draw.canvas import TILE_HEIGHT, WIDTH, Canvas, Tile, tile_width
+from helpers.draw.canvas import LIT, TILE_HEIGHT, WIDTH, Canvas, Tile, tile_width
 from helpers.draw.drawing import Drawing
 from helpers.draw.focus import Focus
 from helpers.draw.grid import Grid, draw_dimensions, place_grid, row_lines, rows_margin
@@ -80,31 +80,24 @@ def draw_layout(t: torch.Tensor, *, focus: object = None) -> Drawing:
     else:
         canvas.label(left, top + LINE, "no elements")
     in_focus = chosen.cells(shown) if chosen else set()
-    plain: list[Tile] = []
-    lit: list[Tile] = []
-    focused: list[tuple[tuple[int, ...], int]] = []
+    tiles: list[Tile] = []
     for index, slot, value in zip(cells, slots, values, strict=True):
-        data = f' data-cell="{",".join(map(str, index))}" data-slot="{slot}"'
-        tile = (*grid.places[index], value, str(slot), "", data)
-        if index in in_focus:
-            lit.append(tile)
-            focused.append((index, slot))
-        else:
-            plain.append(tile)
-    canvas.tile("view", cell_width, plain)
-    canvas.tile("focus", cell_width, lit)
+        data = f' data-cell="{",".join(map(str, index))}" data-slot="{slot}"{LIT if index in in_focus else ""}'
+        tiles.append((*grid.places[index], value, str(slot), "", data))
+    canvas.tile("view", cell_width, tiles)
+    focused = {index: slot for index, slot in zip(cells, slots, strict=True) if index in in_focus}
     _notes(canvas, rows, min((y for _, y in grid.places.values()), default=top))
     linked = 0 < len(focused) <= MOST_LINKS
     strip_top = grid.bottom + (48 if linked else 28)
     strip = Strip.place(entries, slot_width, left, strip_top, lambda row: _room_below(row, layout, linked))
-    _draw_strip(canvas, strip, holds, reads, badges, {s for _, s in focused})
+    _draw_strip(canvas, strip, holds, reads, badges, set(focused.values()))
     _notes(canvas, about, strip_top)
     _mark_offset(canvas, strip, layout.storage_offset, left)
     if not entries:
         canvas.label(left, strip_top + TILE_HEIGHT / 2 + 4, "no slots")
     if linked:
-        draw_links(canvas, grid, strip, [(index, slot) for index, slot in focused if slot in strip.places])
-    found = [tile[2] for tile in lit]
+        draw_links(canvas, grid, strip, [(index, slot) for index, slot in focused.items() if slot in strip.places])
+    found = [value for index, value in zip(cells, values, strict=True) if index in focused]
     sentence = layout_sentence(t, layout, values, chosen, found, max(reads.values(), default=0))
     return Drawing(canvas.svg(sentence), sentence)
 
@@ -222,11 +215,11 @@ def _draw_strip(
     badges: dict[int, str],
     focused: set[int],
 ) -> None:
-    """Draw the slots of a strip: those in focus, the others that the view reads, and those it cannot read."""
-    kinds: dict[str, list[Tile]] = {"view": [], "focus": [], "unreached": []}
+    """Draw the slots of a strip: those that the view reads, some of them in focus, and those it cannot read."""
+    kinds: dict[str, list[Tile]] = {"view": [], "unreached": []}
     for slot, (x, row) in strip.places.items():
-        kind = "focus" if slot in focused else "view" if reads.get(slot) else "unreached"
-        data = f' data-slot="{slot}"'
+        kind = "view" if reads.get(slot) else "unreached"
+        data = f' data-slot="{slot}"{LIT if slot in focused else ""}'
         kinds[kind].append((x, strip.tops[row], stored[slot], str(slot), badges.get(slot, ""), data))
     for kind, tiles in kinds.items():
         canvas.tile(kind, strip.slot_width, tiles)

@@ -37,15 +37,27 @@ function elementsByLine(lines, svg) {
 
 const unseen = (line) => line.startsWith("<svg") || line.startsWith("<title");
 
+const plain = (text) => (text?.includes("&") ? parse(`<p>${text}</p>`).textContent : text);
+
+// What one line of a drawing says, if it holds one whole element: its tag, its attributes and the text in it.
+function read(line) {
+  const [, tag, given, text] = line.match(/^<([a-z]+)((?: [\w-]+="[^"]*")*)(?:\/>|>([^<]*)<\/\1>)$/) ?? [];
+  const attributes = (given ?? "").matchAll(/ ([\w-]+)="([^"]*)"/g);
+  return tag && { tag, text: plain(text), attributes: new Map(Array.from(attributes, ([, k, v]) => [k, plain(v)])) };
+}
+
 // The usual case of a moved slider: the same lines, a few of them with other numbers. Says whether it was that case.
 function changeLines(picture, lines) {
   if (!picture.elements || picture.lines.length !== lines.length) return false;
   const changed = lines.flatMap((line, i) => (line === picture.lines[i] || line.startsWith("<title") ? [] : [i]));
-  const old = changed.map((i) => picture.elements.get(i));
-  const next = [...parse(`<svg>${changed.map((i) => lines[i]).join("")}</svg>`).children];
-  const fits = next.length === changed.length && old.every((node, k) => node?.tagName === next[k].tagName);
-  if (!fits || next.some((node, k) => node.childElementCount + old[k].childElementCount > 0)) return false;
-  next.forEach((node, k) => become(old[k], node));
+  const pairs = changed.map((i) => [picture.elements.get(i), read(picture.lines[i]), read(lines[i])]);
+  if (!pairs.every(([element, old, next]) => element && next && old?.tag === next.tag)) return false;
+  for (const [element, old, next] of pairs) {
+    // an element's own attributes are slow to ask for: the old line knows them
+    for (const [k, v] of next.attributes) if (old.attributes.get(k) !== v) element.setAttribute(k, v);
+    for (const k of old.attributes.keys()) if (!next.attributes.has(k)) element.removeAttribute(k);
+    if (old.text !== next.text) element.textContent = next.text;
+  }
   return true;
 }
 

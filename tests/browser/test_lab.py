@@ -6,25 +6,19 @@ closed before notebooks are tested by nbval: Playwright's event loop must not ru
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from tools.nbharness.lab import THEMES, find_chromium, lab_in_browser
+from tools.nbharness.lab import THEMES, lab_in_browser
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 PANEL = ".cp-panel"
-NO_CHROMIUM = "no Chromium on this machine (COURSE_CHROMIUM names one that is not on PATH)"
 
 
 @pytest.fixture(scope="module")
-def lab():
-    if find_chromium() is None:
-        if os.environ.get("COURSE_REQUIRE_BROWSER") == "1":
-            pytest.fail(f"COURSE_REQUIRE_BROWSER is 1, and there is {NO_CHROMIUM}")
-        pytest.skip(NO_CHROMIUM)
+def lab(chromium):
     with lab_in_browser() as lab:
         yield lab
 
