@@ -13,6 +13,12 @@ from tools.installer import clean_environment
 from tools.say import Stop
 
 START_PAGE = "00_start.ipynb"
+# What JupyterLab does differently here, by the plugin's name. The reader's own settings still win.
+DEFAULTS = {
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+    # A saved notebook keeps how its panels looked: opened again, it shows them, and not "model not found".
+    "@jupyter-widgets/jupyterlab-manager:plugin": {"saveState": True},
+}
 
 
 def has_desktop() -> bool:

@@ -2,7 +2,7 @@
 
 Runs inside the course's environment, unlike the modules beside it. Jupyter's own messages go to
 `.course/lab.log`. Nothing is written to the reader's own Jupyter settings: what the course needs
-differently (no news question, a layout of its own) lives in `.course`.
+differently (no news question, panels that are saved, a layout of its own) lives in `.course`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from nbformat.sign import NotebookNotary
 
 from tools import files
 from tools.connection import SETTING
-from tools.lab import START_PAGE, notebooks
+from tools.lab import DEFAULTS, START_PAGE, notebooks
 
 ROOT = Path(__file__).resolve().parent.parent
-DEFAULTS = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
 
 
 def trust() -> None:

@@ -163,6 +163,21 @@ def test_a_prediction_is_locked_in_by_keyboard_and_answered(chapter):
     assert ("is right" in answer) == (mark == "right")
 
 
+def test_a_saved_chapter_opened_again_shows_its_panels_and_says_how_to_wake_them(lab):
+    lab.open(CHAPTERS[0])
+    lab.run_all()
+    before = [_shown(panel) for panel in _panels(lab)]
+    lab.reopen()
+    lab.page.wait_for_function("count => document.querySelectorAll('.cp-panel').length === count", arg=len(before))
+    assert before
+    assert [_shown(panel) for panel in _panels(lab)] == before
+    panel = lab.cell("row-explore").locator(PANEL)
+    panel.get_by_role("slider").first.press("ArrowRight")
+    assert panel.locator(".cp-note").inner_text() == ""
+    lab.page.wait_for_function("(node) => node.textContent", arg=panel.locator(".cp-note").element_handle())
+    assert "run this cell again" in panel.locator(".cp-note").inner_text()
+
+
 def _panels(lab) -> list:
     return lab.page.locator(f".jp-Notebook {PANEL}").all()
 

@@ -118,6 +118,17 @@ class Picture:
         starts = re.findall(r"M([\d.]+) ([\d.]+)l", self.hatching)
         return any(rect.box.contains(float(x), float(y)) and float(x) < rect.box.right for x, y in starts)
 
+    def diagonals(self) -> list[list[tuple[float, float]]]:
+        """The ends of the diagonal lines, in groups of lines drawn from one start."""
+        groups = []
+        for x, y, rest in re.findall(r"M([\d.]+) ([\d.]+)([^M]*)", self.hatching):
+            at = float(x), float(y)
+            groups.append([at])
+            for dx, dy in re.findall(r"[lm](-?[\d.]+) (-?[\d.]+)", rest):
+                at = at[0] + float(dx), at[1] + float(dy)
+                groups[-1].append(at)
+        return groups
+
 
 def read(drawing: Drawing) -> Picture:
     root = ElementTree.fromstring(drawing.svg)

@@ -340,6 +340,28 @@ def test_what_has_no_strides_is_explained(thing):
         draw_layout(thing)
 
 
+@pytest.mark.parametrize("value", [1, 123456789, 1.2345678e-17], ids=["narrow", "wide", "wider"])
+def test_diagonals_fill_a_tile_from_edge_to_edge_and_leave_it_nowhere(look, value):
+    shown = look(draw_layout(torch.full((2,), value, dtype=torch.float64)[1:]))
+    tile = shown.slots[0].box
+    ends = [end for group in shown.diagonals() for end in group]
+    assert min(x for x, _ in ends) == tile.left
+    assert max(x for x, _ in ends) == pytest.approx(tile.right)
+    assert {y for _, y in ends} == {tile.top, (tile.top + tile.bottom) / 2, tile.bottom}
+    steps = [(b[0] - a[0], b[1] - a[1]) for group in shown.diagonals() for a, b in pairwise(group)]
+    assert len({round(dy / dx, 6) for dx, dy in steps if dy}) == 1, "all lines run in one direction"
+
+
+def test_dots_stand_halfway_between_the_columns_that_they_stand_for(look):
+    shown = look(draw_layout(torch.zeros(3, 400)))
+    row = sorted(cell.box.left for index, cell in shown.cells.items() if index[0] == 0)
+    width = shown.cells[0, 0].box.right - shown.cells[0, 0].box.left
+    (gap,) = [(a + width, b) for a, b in pairwise(row) if b - a > min(b - a for a, b in pairwise(row))]
+    dots = [text.box for text in shown.texts if text.content == "…"]
+    assert len(dots) == 3
+    assert {(dot.left + dot.right) / 2 for dot in dots} == {sum(gap) / 2}
+
+
 def test_an_empty_tensor_shows_its_storage_without_cells(look):
     drawing = draw_layout(torch.arange(12)[12:])
     shown = look(drawing)

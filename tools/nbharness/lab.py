@@ -24,14 +24,14 @@ from pathlib import Path
 
 from tools import workbook
 from tools.connection import SETTING
+from tools.lab import DEFAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
-_SETTINGS = {
-    "notebook-extension/tracker": {"windowingMode": "none"},  # all cells are in the page, also those out of sight
-    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
-    "extensionmanager-extension/plugin": {"enabled": False},
+_SETTINGS = DEFAULTS | {
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},  # cells out of sight are in the page, too
+    "@jupyterlab/extensionmanager-extension:plugin": {"enabled": False},
 }
 _CELLS = """() => {
     const errors = (cell) => cell.outputs.toJSON().filter((output) => output.output_type === "error");
@@ -56,7 +56,7 @@ def running_lab(folder: Path) -> Iterator[str]:
     """Start JupyterLab on a fresh workbook in `folder`, with settings of its own; yield its address with the token."""
     workbook.sync(ROOT / "notebooks", folder / "workbook")
     for name, content in _SETTINGS.items():
-        path = folder / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        path = folder / "settings" / f"{name.replace(':', '/')}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
     with socket.socket() as free:
@@ -153,6 +153,20 @@ class Lab:
                 for (const cell of window.course.content.model.cells) if (cell.type === "code") cell.clearExecution();
             }""",
             name,
+        )
+
+    def reopen(self) -> None:
+        """Save the notebook, end its kernel, close it, and open it again as a reader does the next day."""
+        self.page.evaluate(
+            """async () => {
+                const path = window.course.context.path;
+                await window.course.context.save();
+                await window.course.sessionContext.shutdown();
+                window.course.dispose();
+                window.course = await window.jupyterapp.commands.execute("docmanager:open", {path, factory: "Notebook"});
+                await window.course.revealed;
+                await window.course.sessionContext.ready;
+            }"""
         )
 
     def cells(self) -> list[dict]:
