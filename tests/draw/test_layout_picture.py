@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from itertools import pairwise, product
@@ -192,6 +193,24 @@ def test_every_cell_in_focus_has_a_link_that_ends_at_its_slot(tensor, shown):
         ]
         assert goal_y == slot.top
         assert slot.left < goal_x < slot.right
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.arange(12).view(3, 4), torch.arange(40).view(2, 20).t()], ids=["rows", "folds"]
+)
+def test_a_link_bends_only_after_it_left_straight_down(tensor):
+    paths = re.findall(r'<path d="([^"]+)" data-from', draw_layout(tensor, focus=slice(None)).svg)
+    assert len(paths) == 2 * tensor.numel()
+    for path in paths:
+        at = 0.0
+        for command, rest in re.findall(r"([A-Za-z])([^A-Za-z]*)", path):
+            numbers = [float(number) for number in rest.split()]
+            if command == "C":
+                leaves, _, arrives, _, goal, _ = numbers
+                assert (leaves, arrives) == (at, goal)
+                at = goal
+            elif command in "Mq":
+                at = numbers[0] if command == "M" else at + numbers[2]
 
 
 def test_links_pass_between_tiles_and_never_through_one(shown):

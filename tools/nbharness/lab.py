@@ -160,10 +160,11 @@ class Lab:
         self.page.evaluate(
             """async () => {
                 const path = window.course.context.path;
+                const commands = window.jupyterapp.commands;
                 await window.course.context.save();
                 await window.course.sessionContext.shutdown();
                 window.course.dispose();
-                window.course = await window.jupyterapp.commands.execute("docmanager:open", {path, factory: "Notebook"});
+                window.course = await commands.execute("docmanager:open", {path, factory: "Notebook"});
                 await window.course.revealed;
                 await window.course.sessionContext.ready;
             }"""
