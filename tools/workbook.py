@@ -1,10 +1,10 @@
 """The workbook: the reader's own copy of the notebooks.
 
 `sync` brings new chapters and new versions; `reset` gives a fresh copy of one chapter. Neither
-ever touches what a reader wrote. A file counts as unedited only while its bytes are exactly those
-that were delivered; `.course.json` in the workbook remembers their SHA-256. Any other state (one
-byte changed, half a file, a folder or a link in its place, a file that cannot be read, a lost
-memory) counts as the reader's and stays.
+ever touches what a reader wrote. A file counts as unedited only while it is what was delivered, but
+for what JupyterLab writes into a notebook that is only opened (see tools/written.py); `.course.json`
+in the workbook remembers a mark of it. Any other state (one letter changed, half a file, a folder or
+a link in its place, a file that cannot be read, a lost memory) counts as the reader's and stays.
 
 Even an unedited file is not deleted when a new version takes its place: a program may be about to
 save to it. It waits in the hidden folder `.course-aside` under the SHA-256 it had. The next sync
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools import files
+from tools import files, written
 
 MANIFEST = ".course.json"
 ASIDE = ".course-aside"
@@ -131,7 +131,7 @@ def _chapter_of(name: str, wanted: str) -> bool:
 def _deliver(workbook: Path, name: str, data: bytes, memory: _Memory, report: Report) -> None:
     """Write one file where that takes nothing from the reader."""
     target, found = workbook / name, _look(workbook, name)
-    new, delivered = files.fingerprint(data), memory.delivered.get(name)
+    new, delivered = written.mark(name, data), memory.delivered.get(name)
     if found == data:
         memory.delivered[name] = new
     elif found is None:
@@ -139,10 +139,11 @@ def _deliver(workbook: Path, name: str, data: bytes, memory: _Memory, report: Re
         _place_or_drop(files.write_temporary(target.parent, data), target)
         memory.delivered[name] = new
         report.added.append(name)
-    elif isinstance(found, bytes) and files.fingerprint(found) == delivered:
-        _exchange(workbook, target, delivered, data)
+    elif _unedited(name, found, memory):
+        if delivered != new:
+            _exchange(workbook, target, files.fingerprint(found), data)
+            report.updated.append(name)
         memory.delivered[name] = new
-        report.updated.append(name)
     elif delivered != new:
         report.newer.append(name)
 
@@ -150,9 +151,10 @@ def _deliver(workbook: Path, name: str, data: bytes, memory: _Memory, report: Re
 def _renew(workbook: Path, name: str, data: bytes, memory: _Memory, report: Report) -> None:
     """Put the course's version in place of whatever stands there, which moves to a free name beside it."""
     target, found = workbook / name, _look(workbook, name)
-    if found == data:
+    unedited = found == data or _unedited(name, found, memory)
+    if unedited and written.mark(name, found) == written.mark(name, data):
         report.fresh.append(name)
-    if found in (None, data) or (isinstance(found, bytes) and files.fingerprint(found) == memory.delivered.get(name)):
+    if found is None or unedited:
         _deliver(workbook, name, data, memory, report)
         return
     temporary = files.write_temporary(target.parent, data)  # first of all: a full disk changes nothing
@@ -162,7 +164,12 @@ def _renew(workbook: Path, name: str, data: bytes, memory: _Memory, report: Repo
         files.place(temporary, target)
     finally:
         _drop(temporary)
-    memory.delivered[name] = files.fingerprint(data)
+    memory.delivered[name] = written.mark(name, data)
+
+
+def _unedited(name: str, found: bytes | _Theirs | None, memory: _Memory) -> bool:
+    """Tell whether this is what was delivered."""
+    return isinstance(found, bytes) and written.mark(name, found) == memory.delivered.get(name)
 
 
 class _Theirs:
@@ -252,7 +259,7 @@ def _tidy(workbook: Path, report: Report) -> None:
 
 @dataclass
 class _Memory:
-    """What was delivered: file -> SHA-256. Kept in the workbook's `.course.json`."""
+    """What was delivered: file -> its mark. Kept in the workbook's `.course.json`."""
 
     delivered: dict[str, str]
     on_disk: dict[str, str] | None  # None: no manifest, or a damaged one

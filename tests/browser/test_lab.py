@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tools import written
 from tools.nbharness.lab import THEMES, lab_in_browser
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -163,10 +164,19 @@ def test_a_prediction_is_locked_in_by_keyboard_and_answered(chapter):
     assert ("is right" in answer) == (mark == "right")
 
 
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_a_chapter_that_is_only_opened_and_saved_is_not_an_edited_one(lab, name):
+    lab.open(name, cleared=False)
+    delivered, saved = (ROOT / "notebooks" / name).read_bytes(), lab.save()
+    assert saved != delivered, "JupyterLab writes something of its own"
+    assert written.mark(name, saved) == written.mark(name, delivered)
+
+
 def test_a_saved_chapter_opened_again_shows_its_panels_and_says_how_to_wake_them(lab):
     lab.open(CHAPTERS[0])
     lab.run_all()
     before = [_shown(panel) for panel in _panels(lab)]
+    lab.save()
     lab.reopen()
     lab.page.wait_for_function("count => document.querySelectorAll('.cp-panel').length === count", arg=len(before))
     assert before

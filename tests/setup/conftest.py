@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -9,8 +10,20 @@ import pytest
 
 from tools import workbook
 
-OLD = {"00_start.ipynb": b'{"cells": []}', "01_storage.ipynb": b'{"cells": [1]}', "refs/01_storage.cuda.json": b"{}"}
-NEW = OLD | {"01_storage.ipynb": b'{"cells": [1, 2]}', "02_autograd.ipynb": b'{"cells": [3]}'}
+
+def notebook(*sources: str) -> bytes:
+    """Return a notebook of such code cells, as the course delivers it."""
+    cells = [
+        {"cell_type": "code", "id": f"c{i}", "source": [source], "metadata": {}, "execution_count": None, "outputs": []}
+        for i, source in enumerate(sources)
+    ]
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    return json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}).encode()
+
+
+OLD = {"00_start.ipynb": notebook(), "01_storage.ipynb": notebook("1"), "refs/01_storage.cuda.json": b"{}"}
+NEW = OLD | {"01_storage.ipynb": notebook("1", "2"), "02_autograd.ipynb": notebook("3")}
 
 
 class Course:

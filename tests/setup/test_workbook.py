@@ -6,11 +6,12 @@ import errno
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tools import files, workbook
+from tools import files, workbook, written
 
 STORAGE, START = "01_storage.ipynb", "00_start.ipynb"
 
@@ -23,7 +24,7 @@ def test_the_first_sync_delivers_every_notebook_and_reference(tmp_path: Path, ne
     assert sorted(report.added) == sorted(course.old)
     assert course.said(report) == []
     manifest = json.loads(course.file(".course.json").read_bytes())
-    assert manifest == {name: files.fingerprint(data) for name, data in course.old.items()}
+    assert manifest == {name: written.mark(name, data) for name, data in course.old.items()}
 
 
 def test_a_second_sync_writes_nothing(course, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +46,25 @@ def test_an_update_replaces_what_was_not_edited_and_brings_new_chapters(course) 
     assert not course.file(workbook.ASIDE).exists(), "the old version is gone once nobody saved to it"
 
 
+def opened(notebook: dict) -> None:
+    """What JupyterLab writes into a notebook that somebody opens and looks at."""
+    notebook["metadata"]["language_info"] |= {"version": "3.11.7", "mimetype": "text/x-python"}
+    notebook["metadata"]["kernelspec"]["display_name"] = "Python 3 (ipykernel)"
+    notebook["metadata"]["widgets"] = {"application/vnd.jupyter.widget-state+json": {"state": {}}}
+
+
+def test_a_chapter_that_was_only_opened_is_not_an_edited_one(course) -> None:
+    change(course.file(STORAGE), opened)
+    before = course.content()
+    assert course.said(course.sync()) == []
+    assert course.content() == before
+    assert course.reset("1").fresh == [STORAGE, "refs/01_storage.cuda.json"]
+    assert course.content() == before
+    course.publish(course.new)
+    assert course.said(course.sync()) == [f"Updated in workbook/, where you had changed nothing: {STORAGE}."]
+    assert course.content() == course.new
+
+
 def test_a_deleted_chapter_comes_back_fresh(course) -> None:
     course.file(STORAGE).unlink()
     course.sync()
@@ -58,8 +78,29 @@ def link_to_a_copy(path: Path) -> None:
     path.symlink_to("copy.ipynb")
 
 
+def change(path: Path, edit: Callable[[dict], object]) -> None:
+    """Save a notebook with a change, in JupyterLab's own way of writing."""
+    notebook = json.loads(path.read_bytes())
+    edit(notebook)
+    path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def ran(notebook: dict) -> None:
+    notebook["cells"][0] |= {
+        "execution_count": 1,
+        "outputs": [{"output_type": "stream", "name": "stdout", "text": "1"}],
+    }
+
+
 EDITS = {
-    "one byte more": lambda path: path.write_bytes(path.read_bytes() + b" "),
+    "one letter more": lambda path: path.write_bytes(path.read_bytes().replace(b'["1"]', b'["1 "]')),
+    "a cell that ran": lambda path: change(path, ran),
+    "a tag": lambda path: change(path, lambda it: it["cells"][0]["metadata"].update(tags=["mine"])),
+    "a cell taken out": lambda path: change(path, lambda it: it["cells"].clear()),
+    "another kernel": lambda path: change(path, lambda it: it["metadata"]["kernelspec"].update(name="mine")),
+    "a setting of the notebook": lambda path: change(path, lambda it: it["metadata"].update(author="me")),
+    "no notebook any more": lambda path: path.write_bytes(b"[1, 2]"),
+    "nested beyond reading": lambda path: path.write_bytes(b"[" * 100_000),
     "half saved": lambda path: path.write_bytes(path.read_bytes()[:5]),
     "empty": lambda path: path.write_bytes(b""),
     "a folder": lambda path: (path.unlink(), path.mkdir(), (path / "note.txt").write_text("mine")),

@@ -137,10 +137,10 @@ class Lab:
         self.page.wait_for_function("() => window.jupyterapp", timeout=120_000)
         self.page.evaluate("() => window.jupyterapp.restored.then(() => null)")
 
-    def open(self, name: str) -> None:
-        """Open a notebook, close all others, wait for its kernel, and clear what is stored in it."""
+    def open(self, name: str, *, cleared: bool = True) -> None:
+        """Open a notebook, close all others, wait for its kernel, and clear what is stored in it if so wanted."""
         self.page.evaluate(
-            """async (path) => {
+            """async ([path, cleared]) => {
                 const app = window.jupyterapp;
                 if (window.course) {
                     await window.course.sessionContext.shutdown();
@@ -150,18 +150,29 @@ class Lab:
                 window.course = await app.commands.execute("docmanager:open", {path, factory: "Notebook"});
                 await window.course.revealed;
                 await window.course.sessionContext.ready;
-                for (const cell of window.course.content.model.cells) if (cell.type === "code") cell.clearExecution();
+                const code = Array.from(window.course.content.model.cells).filter((cell) => cell.type === "code");
+                if (cleared) for (const cell of code) cell.clearExecution();
             }""",
-            name,
+            [name, cleared],
         )
 
+    def save(self) -> bytes:
+        """Save the notebook and return what stands in its file."""
+        return self.page.evaluate(
+            """async () => {
+                const {path} = window.course.context;
+                await window.course.context.save();
+                const file = {type: "file", format: "text", content: true};
+                return (await window.jupyterapp.serviceManager.contents.get(path, file)).content;
+            }"""
+        ).encode()
+
     def reopen(self) -> None:
-        """Save the notebook, end its kernel, close it, and open it again as a reader does the next day."""
+        """End the kernel of the notebook, close it, and open it again as a reader does the next day."""
         self.page.evaluate(
             """async () => {
-                const path = window.course.context.path;
-                const commands = window.jupyterapp.commands;
-                await window.course.context.save();
+                const {path} = window.course.context;
+                const {commands} = window.jupyterapp;
                 await window.course.sessionContext.shutdown();
                 window.course.dispose();
                 window.course = await commands.execute("docmanager:open", {path, factory: "Notebook"});
