@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any
 
@@ -152,6 +152,29 @@ def overlap(a: Block, b: Block) -> tuple[int, int]:
     return elements, int((mine & theirs).sum()) * unit
 
 
+def in_common(a: Block, b: Block) -> int | None:
+    """Return how many bytes both read; None where that cannot be counted (see `overlap`)."""
+    try:
+        return overlap(_forwards(a), _forwards(b))[1]
+    except HelperError:
+        return None
+
+
+def any_in_common(blocks: Sequence[Block]) -> bool | None:
+    """Say whether two of the blocks read one byte; None where that cannot be counted."""
+    forwards = [_forwards(b) for b in blocks]
+    alone, together = [reached_nbytes([b]) for b in forwards], reached_nbytes(forwards)
+    return None if together is None or None in alone else sum(n for n in alone if n) > together
+
+
+def _forwards(b: Block) -> Block:
+    """Return a block that reads the same bytes with no negative stride, as a reversed array has."""
+    if all(s >= 0 for s in b.stride):
+        return b
+    low = sum((n - 1) * s for n, s in zip(b.shape, b.stride, strict=True) if s < 0)
+    return replace(b, first=b.first + low * b.itemsize, stride=tuple(map(abs, b.stride)))
+
+
 def _length(ranges: list[tuple[int, int]]) -> int:
     """Return the length of the union of ranges."""
     total, reached = 0, 0
@@ -224,6 +247,8 @@ def memory_of(thing: Any) -> Block | None:
     first = numpy.ndarray.__array_interface__.__get__(array)["data"][0]
     low = first + sum(s for s in steps if s < 0)
     high = first + sum(s for s in steps if s > 0) + size
+    if any(s % size for s in array.strides):  # a field of packed records: only its whole range can be told
+        return Block(-1, "cpu", low, high - low, low, (high - low,), (1,), 1)
     return Block(-1, "cpu", low, high - low, first, tuple(array.shape), tuple(s // size for s in array.strides), size)
 
 

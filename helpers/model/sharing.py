@@ -8,17 +8,19 @@ same object). What they have in common is a range of bytes, so that is what is c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 import torch
 
+from helpers.model.entries import several_finding
 from helpers.model.finding import HelperError, in_short
 from helpers.model.layout import no_strides
 from helpers.model.memory import Ranges, array_base, is_container, memory_of, nothing_held
-from helpers.model.owners import Held, Walk, living_tensors, names_in, repeated
+from helpers.model.owners import Held, Walk, has_memory, living_tensors, names_in, repeated
 from helpers.model.retention import explain_storage  # noqa: F401  # the storage report is asked for beside this one
-from helpers.model.sharers import NAMELESS, Met, Sharers, several_finding, single_finding
+from helpers.model.sharers import NAMELESS, OPTIMIZED, Met, Sharers, is_record, single_finding
 from helpers.model.source import caller_frame, pick, place_of
 
 
@@ -42,7 +44,9 @@ def find_sharers(t: Any, among: Any = None) -> Sharers:
     inner, walk = Walk(), Walk(without=t)
     skipped: dict[str, torch.Tensor] = {}
     try:
-        own = list(_meet(chain(inner.start(name, t), repeated(name, t)), skipped))
+        # What hangs on a tensor, such as its grad, is no part of it.
+        held = [Held(name, t)] if has_memory(type(t)) else chain(inner.start(name, t), repeated(name, t))
+        own = list(_meet(held, skipped))
         if not own:
             came = nothing_held(t, skipped)
             raise HelperError(f"find_sharers takes a tensor or something that holds tensors, and {came}")
@@ -54,14 +58,28 @@ def find_sharers(t: Any, among: Any = None) -> Sharers:
             met = list(_meet(_walk_among(walk, among, pick(texts, 1, "among").strip("`")), passed))
             _require_place(among, met, passed)
         if len(own) == 1 and own[0].thing is t:
-            name = next((m.names[0] for m in met if m.thing is t), name)
+            if not name.isidentifier():
+                name = next((m.names[0] for m in met if m.thing is t), name)
             return single_finding(own[0], met, name, everywhere=among is None)
-        own_names = {id(m.thing): set(m.names) for m in own}
-        met = [m for m in met if not own_names.get(id(m.thing), set()).issuperset(m.names)]  # not the entry itself
-        return several_finding(own, met, name, t, skipped)
+        others, updating = _beyond(own, met)
+        return several_finding(own, others, name, t, skipped, updating)
     finally:
         walk.close()
         inner.close()
+
+
+def _beyond(own: list[Met], met: list[Met]) -> tuple[list[Met], list[str]]:
+    """Return what was met under names that are not the entries' own, and the optimizers that hold entries."""
+    names = {id(m.thing): set(m.names) for m in own}
+    others, updating = [], []
+    for m in met:
+        left = [name for name in m.names if name not in names.get(id(m.thing), ())]
+        if id(m.thing) in names:
+            updating += [name.partition(OPTIMIZED)[0] for name in left if OPTIMIZED in name]
+            left = [name for name in left if not is_record(name)]
+        if left:
+            others.append(replace(m, names=left))
+    return others, list(dict.fromkeys(updating))
 
 
 def _walk_among(walk: Walk, among: Any, text: str) -> Iterator[Held]:

@@ -372,7 +372,7 @@ def test_contiguous_and_to_that_returned_the_same_tensor_are_no_copies():
     x = torch.zeros(3)
     backup, other = x.contiguous(), x.to(torch.float32)
     pair = [backup, other]
-    says(find_sharers(pair), "All 2 list entries are one tensor object")
+    says(find_sharers(pair), "Both list entries are one tensor object")
     says(find_copies(lambda: x.contiguous()), "made no hidden copy", "`x.contiguous()` returned the same tensor")
 
 
