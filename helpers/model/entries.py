@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from helpers.model.memory import Ranges, any_in_common, in_common, left_out
+from helpers.model.lacking import left_out
+from helpers.model.memory import Ranges, any_in_common, in_common
 from helpers.model.sharers import NAMELESS, Met, Sharer, Sharers, is_array, sharer_of
 from helpers.model.words import quoted
 

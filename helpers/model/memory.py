@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any
@@ -18,7 +18,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from helpers.model.adapter import plain_access, storage_key, unwrapped
-from helpers.model.finding import HelperError, kind_of
+from helpers.model.finding import HelperError
 from helpers.model.layout import Layout, no_strides
 from helpers.model.sums import count_sums, merged, span
 
@@ -287,45 +287,3 @@ class Ranges:
     def nbytes(self) -> int:
         """The bytes of all ranges together."""
         return sum(high - low for ranges in self._spaces.values() for low, high in ranges)
-
-
-# Tensors that have no memory of their own to compare, in words
-
-
-def nothing_held(obj: Any, skipped: Mapping[str, torch.Tensor]) -> str:
-    """Return what came in place of tensors with memory: "an empty dict came", "a list without a tensor came"."""
-    if skipped:
-        those = "its tensor has" if len(skipped) == 1 else f"its {len(skipped):,} tensors have"
-        return f"{kind_of(obj)} came, but {those} no strides: {_named(skipped)}"
-    if not is_container(obj):
-        return f"{kind_of(obj)} came"
-    return f"{kind_of(obj, 'empty')} came" if not len(obj) else f"{kind_of(obj)} without a tensor came"
-
-
-def is_container(obj: Any) -> bool:
-    """Say whether a thing is a list, a dict, a set or their like: one that can be empty."""
-    return isinstance(obj, Sequence | Mapping | Set) and not isinstance(obj, str | bytes | bytearray)
-
-
-def left_out(skipped: Mapping[str, torch.Tensor]) -> str:
-    """Return "; `t[1]` (sparse_coo) has no strides and is left out", or nothing where nothing was skipped."""
-    if not skipped:
-        return ""
-    return f"; {_named(skipped)} {'has no strides and is' if len(skipped) == 1 else 'have no strides and are'} left out"
-
-
-def _named(skipped: Mapping[str, torch.Tensor]) -> str:
-    shown = [f"`{name}` ({_why(t)})" for name, t in list(skipped.items())[:2]]
-    more = len(skipped) - len(shown)
-    return f"{', '.join(shown)} and {more:,} more" if more else " and ".join(shown)
-
-
-def _why(t: torch.Tensor) -> str:
-    """Return one word or two for a tensor without strides or storage: "sparse_coo", "nested"."""
-    with plain_access():
-        if is_lazy(t):
-            return "no shape yet"
-        if t.is_nested:
-            return "nested"
-        kind = str(t.layout).removeprefix("torch.").lstrip("_")
-        return kind if t.layout != torch.strided else "no storage"

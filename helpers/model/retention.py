@@ -15,8 +15,9 @@ import torch
 
 from helpers.model.adapter import base_of, device_of_private_key, plain_access
 from helpers.model.finding import Finding, HelperError
+from helpers.model.lacking import left_out, nothing_held
 from helpers.model.layout import Layout, stride_zero
-from helpers.model.memory import Block, Ranges, block_of, left_out, nothing_held, reached_nbytes
+from helpers.model.memory import Block, Ranges, block_of, reached_nbytes
 from helpers.model.owners import Walk, names_in
 from helpers.model.source import caller_frame, pick, place_of, reader_frame
 from helpers.model.words import counted

@@ -16,8 +16,9 @@ import torch
 
 from helpers.model.entries import several_finding
 from helpers.model.finding import HelperError, in_short
+from helpers.model.lacking import is_container, nothing_held
 from helpers.model.layout import no_strides
-from helpers.model.memory import Ranges, array_base, is_container, memory_of, nothing_held
+from helpers.model.memory import Ranges, array_base, memory_of
 from helpers.model.owners import Held, Walk, has_memory, living_tensors, names_in, repeated
 from helpers.model.retention import explain_storage  # noqa: F401  # the storage report is asked for beside this one
 from helpers.model.sharers import NAMELESS, OPTIMIZED, Met, Sharers, is_record, single_finding
