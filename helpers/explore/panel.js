@@ -21,6 +21,14 @@ const setText = (node, text) => {
   if (node.textContent !== text) node.textContent = text;
 };
 
+// A sentence with `code` in it.
+const setProse = (node, text) => {
+  if (node.dataset.text === text) return;
+  node.dataset.text = text;
+  const parts = text.split("`").map((part, i) => (i % 2 ? Object.assign(make("code"), { textContent: part }) : part));
+  node.replaceChildren(...(parts.length % 2 ? parts : [text]));
+};
+
 const setOptions = (select, options) => {
   const same = select.options.length === options.length && options.every((o, i) => select.options[i].value === o);
   if (!same) select.replaceChildren(...options.map((o) => new Option(o, o)));
@@ -193,7 +201,7 @@ function render({ model, el }) {
     token = `${view}-${next()}`;
     root.dataset.busy = "true";
     const silence = (text) => {
-      setText(note, text);
+      setProse(note, text);
       note.hidden = false;
       token = "";
       delete root.dataset.busy;
@@ -228,13 +236,13 @@ function render({ model, el }) {
     patchControls(actions, held.actions, state.actions, send, pending);
     patchPicture(picture, state.svg, state.alt);
     followMark(picture);
-    setText(sentence, state.sentence);
+    setProse(sentence, state.sentence);
     root.dataset.mood = state.mood;
     line.hidden = !state.code;
     if (state.code_first && root.firstChild !== line) root.prepend(line);
     setText(code, state.code);
     patchTable(table, state.table);
-    setText(note, state.note);
+    setProse(note, state.note);
     note.hidden = !state.note;
     if (focused && !root.contains(document.activeElement)) root.focus({ preventScroll: true });
     if (!token) delete root.dataset.busy;
