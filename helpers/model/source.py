@@ -9,6 +9,7 @@ has none that a reader could open.
 from __future__ import annotations
 
 import ast
+import dis
 import linecache
 import sys
 import sysconfig
@@ -31,6 +32,8 @@ _LIBRARIES = tuple(
         *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
     }
 )
+# What Python runs to assign to `t[…]`; the second is that for a slice, from Python 3.12 on.
+_STORES = {dis.opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in dis.opmap}
 _LONGEST = 60  # characters of code that are quoted in a sentence
 
 
@@ -118,7 +121,8 @@ def place_of(frame: FrameType) -> Place:
     line = frame.f_lineno
     if where is None or None in where:
         where = (line, line, 0, 0)
-    return _place(code.co_filename, line, tuple(where), owner, first)
+    stores = code.co_code[frame.f_lasti] in _STORES
+    return _place(code.co_filename, line, tuple(where), owner, first, stores)
 
 
 def place_in_traceback(error: BaseException, stop: CodeType | None = None) -> Place | None:
@@ -151,13 +155,16 @@ def _owner(frame: FrameType) -> tuple[str, int]:
 
 
 @lru_cache(maxsize=1024)
-def _place(filename: str, line: int, where: Range, owner: str, first: int) -> Place:
+def _place(filename: str, line: int, where: Range, owner: str, first: int, stores: bool = False) -> Place:
+    """Return the place of the code at `where`; `stores`: it is at the end of `t[0] += 1`, and not at reading `t[0]`."""
     source = "".join(linecache.getlines(filename))
     text = linecache.getline(filename, line).strip()
     node = _nodes(source).get(where)
     if node is None:
         return Place(line - first + 1, owner, text, shorten(text))
     receiver, arguments = _operands(node)
+    if stores and (statement := _augmented(source).get(where)) is not None:
+        node, arguments = statement, [statement.target, statement.target.slice]
     named = node.keywords if isinstance(node, ast.Call) else []
     return Place(
         line - first + 1,
@@ -191,6 +198,14 @@ def _nodes(source: str) -> dict[Range, ast.AST]:
                 if isinstance(target, ast.Subscript):
                     nodes[_range(target)] = node
     return nodes
+
+
+@lru_cache(maxsize=16)
+def _augmented(source: str) -> dict[Range, ast.AugAssign]:
+    """Return every `t[…] += …` of the source by the range of its target, under which Python stores the result."""
+    nodes = ast.walk(ast.parse(source))
+    statements = [node for node in nodes if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript)]
+    return {_range(node.target): node for node in statements}
 
 
 def _range(node: ast.expr | ast.stmt) -> Range:
