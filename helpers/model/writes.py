@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import gc
 import sys
-import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os.path import dirname, join
 from typing import Any
 
@@ -23,7 +22,6 @@ from helpers.model.adapter import (
     operator_arguments,
     operator_name,
     storage_key,
-    version_of,
     weak_storage,
 )
 from helpers.model.finding import Finding
@@ -42,6 +40,7 @@ from helpers.model.watch import (
     uncompiled,
     with_unjudged,
 )
+from helpers.model.writesources import Argument, Source, Sources, arguments_of
 from helpers.model.writewords import LITERAL, RESHAPERS, cause_of, indexing_remedy, why_reshape_copied
 
 # Calls that hand the memory to code that torch does not see.
@@ -58,8 +57,9 @@ class LostWrite:
     """One write that nothing read: where it was written, and the call that made the temporary.
 
     `times` counts how often this line did it. `cause` says why a new storage was made, of `nbytes` bytes.
-    `source` is the reader's text for the tensor that the temporary was made from, `version` that tensor's
-    version counter at the write (None if unknown), and `touched` whether it was changed in place between.
+    `source` is the reader's text for the tensor that the temporary was made from (empty where none can be meant),
+    `version` that tensor's version counter at the write (None if unknown), and `touched` whether anything in the
+    whole run changed it in place.
     """
 
     write: Call
@@ -81,13 +81,12 @@ class WritesFinding(Finding):
 
 @dataclass
 class _Origin:
-    """How a temporary came to be. The source tensor is held weakly: a strong one would change what lives."""
+    """How a temporary came to be."""
 
     call: Call
     cause: str
     remedy: str
-    source: Any
-    version: int | None
+    source: Source | None
     nbytes: int
     one_dimension: bool  # made by an index that stands for one dimension
 
@@ -107,14 +106,14 @@ class _Recorder(Watch):
         super().__init__()
         self.temporaries: dict[int, _Temporary] = {}
         self.call: Call | None = None
-        self._first: Any = None
+        self.sources = Sources()
+        self._arguments: list[Argument] = []
         self._meant = self._given = self._one_dimension = False
         self._unsure: set[int] = set()  # written by the running call, which did not say so by its name
 
     def around(self, call: Call, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
-        first = args[0] if args and isinstance(args[0], torch.Tensor) else None
-        before = self.call, self._first, self._meant, self._given, self._one_dimension, self._unsure
-        self.call, self._first = call, None if first is None else weakref.ref(first)
+        before = self.call, self._arguments, self._meant, self._given, self._one_dimension, self._unsure
+        self.call, self._arguments = call, []
         # What library code, the backward pass or a batch norm write to temporaries on the way is not meant.
         self._meant = _is_write(call.name) or "out" in kwargs
         self._given = self._one_dimension = False
@@ -122,7 +121,8 @@ class _Recorder(Watch):
         with self.aside(call):
             self._given = not call.direct and call.place is not None and _called_through_nn()
             self._one_dimension = call.name == "__getitem__" and len(args) > 1 and _is_one_dimension(args[1])
-            layout = layout_of(first) if call.name in RESHAPERS else None
+            layout = layout_of(args[0]) if args and call.name in RESHAPERS else None
+            self._arguments = arguments_of(call, args, kwargs)
             for t in tensors_in(args) if call.name in _ESCAPES else ():
                 self._escape(t)
         try:
@@ -133,7 +133,7 @@ class _Recorder(Watch):
         finally:
             with self.aside(call):
                 self._drop_unsure(call, result)
-            self.call, self._first, self._meant, self._given, self._one_dimension, self._unsure = before
+            self.call, self._arguments, self._meant, self._given, self._one_dimension, self._unsure = before
 
     def _explain_reshape(self, call: Call, layout: Layout | None, result: Any) -> None:
         """Say why a reshape copied, where it did and where both sides have strides."""
@@ -158,6 +158,7 @@ class _Recorder(Watch):
         written, read = [], []
         for value, writes in operator_arguments(func, args, kwargs):
             (written if writes else read).extend(_keys(value))
+        self.sources.written.update(written)
         made = _keys(result)
         for key in written:
             self._write(key)
@@ -166,12 +167,15 @@ class _Recorder(Watch):
             if key in self.temporaries and key not in made and key not in written:
                 self.temporaries[key].pending.clear()
         literal = operator_name(func) == LITERAL
-        if written or not (read or literal) or operator_name(func).startswith(_EMPTY):
+        if written or self.call is None:
             return
+        empty = not (read or literal) or operator_name(func).startswith(_EMPTY)
         for t in tensors_in([result]):
             key = storage_key(t) if block_of(t) is not None else None
             if key is not None and (literal or key not in read) and key not in self.temporaries:
-                self._born(t, key, func)
+                source = self.sources.add(t, self.call, self._arguments, func)
+                if not empty:
+                    self._born(t, key, self.call, func, source)
 
     def _write(self, key: int) -> None:
         known = self.temporaries.get(key)
@@ -183,22 +187,16 @@ class _Recorder(Watch):
             return
         if not self._meant:
             self._unsure.add(key)
-        source = origin.source() if origin.source is not None else None
-        version = None if source is None else version_of(source)
-        text = origin.call.operand(0, "").strip("`") if origin.source is not None else ""
-        known.pending.append(
-            LostWrite(self.call, origin.call, origin.cause, text, version, version != origin.version, origin.nbytes)
-        )
+        # A source that is gone was a temporary too: nobody can have meant it.
+        source = None if origin.source is None or origin.source.storage.expired() else origin.source
+        text, version = (source.text, source.version_now()) if source is not None else ("", None)
+        known.pending.append(LostWrite(self.call, origin.call, origin.cause, text, version, True, origin.nbytes))
 
-    def _born(self, t: torch.Tensor, key: int, func: Any) -> None:
-        if self.call is None:
-            return
-        source = self._first() if self._first is not None else None
-        cause, remedy = cause_of(self.call, func)
-        version = None if source is None else version_of(source)
+    def _born(self, t: torch.Tensor, key: int, call: Call, func: Any, source: Source | None) -> None:
+        cause, remedy = cause_of(call, func)
         nbytes = t.untyped_storage().nbytes()
         self.temporaries[key] = _Temporary(
-            weak_storage(t), _Origin(self.call, cause, remedy, self._first, version, nbytes, self._one_dimension)
+            weak_storage(t), _Origin(call, cause, remedy, source, nbytes, self._one_dimension)
         )
 
 
@@ -260,16 +258,18 @@ def find_lost_writes(fn: Callable, *args: Any, **kwargs: Any) -> WritesFinding:
         gc.collect()  # a temporary in a cycle of references is as lost as any
     gone = [t for t in pending if t.reference.expired()]
     del result
-    return _finding(fn, gone, recorder.unjudged)
+    return _finding(fn, gone, recorder.sources, recorder.unjudged)
 
 
-def _finding(fn: Callable, gone: list[_Temporary], unjudged: list[str]) -> WritesFinding:
+def _finding(fn: Callable, gone: list[_Temporary], sources: Sources, unjudged: list[str]) -> WritesFinding:
     grouped: dict[Any, tuple[LostWrite, str]] = {}
     for temporary in gone:
         write = temporary.pending[-1]
         key = (write.write, write.maker)
         times = grouped[key][0].times + 1 if key in grouped else 1
-        grouped[key] = LostWrite(**{**vars(write), "times": times}), _remedy(temporary.origin, write)
+        source = temporary.origin.source
+        touched = source is None or sources.touched(source, write.version)
+        grouped[key] = replace(write, times=times, touched=touched), _remedy(temporary.origin, write)
     lost = tuple(write for write, _ in grouped.values())
     facts = {"lost": sum(w.times for w in lost)}
     if not lost:
@@ -292,7 +292,9 @@ def _sentence(lost: LostWrite) -> str:
     often = f" {lost.times} times" if lost.times > 1 else ""
     sentence = f"{lost.cause}; the write {lost.write.at} went to that temporary{often} and nothing read it"
     if lost.source and lost.version is not None and not lost.touched:
-        return f"{sentence}; {lost.source} was never touched (version still {lost.version})"
+        if lost.version == 0:
+            return f"{sentence}; {lost.source} was never touched (version still 0)"
+        return f"{sentence}; nothing in this run wrote to {lost.source} (version still {lost.version})"
     if lost.source:
         return f"{sentence}; it never reached {lost.source}"
     return sentence

@@ -21,6 +21,12 @@ _SELECTORS = {
 }
 
 
+def copies_its_source(call: Call, func: Any) -> bool:
+    """Say whether what the call makes holds elements of its first tensor, and not something computed from it."""
+    copiers = {"__getitem__", "contiguous", "clone", *_SELECTORS, *RESHAPERS}
+    return call.name in copiers or operator_name(func) == "aten::_to_copy"
+
+
 def cause_of(call: Call, func: Any) -> tuple[str, str]:
     """Say why this call made a new storage, and how to write to the source instead."""
     name, shown = call.name, call.expression
@@ -71,7 +77,7 @@ def indexing_remedy(maker: Call, write: Call, one_dimension: bool) -> str:
 
 def _writable(source: str) -> bool:
     """Say whether an assignment to `source[…]` reaches memory that has a name: a name, an attribute, a basic index."""
-    node = _parsed(source)
+    node = parsed(source)
     while isinstance(node, ast.Attribute) or (isinstance(node, ast.Subscript) and _basic(node.slice)):
         node = node.value
     return isinstance(node, ast.Name)
@@ -79,11 +85,11 @@ def _writable(source: str) -> bool:
 
 def _second_subscript(maker: Call, write: Call) -> list[str] | None:
     """Return what follows the full slice in `x[mask][:, …]`, or None if the write is not of this form."""
-    node = _parsed(write.operand(0, "").strip("`"))
+    node = parsed(write.operand(0, "").strip("`"))
     if write.name != "__setitem__" or not isinstance(node, ast.Subscript):
         return None
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    made = _parsed(maker.place.expression) if maker.place else None
+    made = parsed(maker.place.expression) if maker.place else None
     if made is None or ast.dump(node.value) != ast.dump(made) or not all(map(_basic, parts)):
         return None
     return [ast.unparse(part) for part in parts[1:]] if parts and ast.unparse(parts[0]) == ":" else None
@@ -98,7 +104,8 @@ def _basic(index: ast.expr) -> bool:
     return isinstance(index, ast.Slice) or (isinstance(index, ast.Constant) and type(index.value) is int)
 
 
-def _parsed(code: str) -> ast.expr | None:
+def parsed(code: str) -> ast.expr | None:
+    """Return the syntax tree of an expression, or None where the text is none."""
     try:
         return ast.parse(code, mode="eval").body
     except SyntaxError:
