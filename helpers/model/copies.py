@@ -23,12 +23,22 @@ from helpers.model.adapter import (
     quiet_profiler,
     storage_key,
 )
-from helpers.model.copywords import ALWAYS, CopiesFinding, Copy, copies_finding, zero_strides
+from helpers.model.copyformats import Formats
+from helpers.model.copywords import (
+    ALWAYS,
+    JOINERS,
+    REPEATERS,
+    CopiesFinding,
+    Copy,
+    copies_finding,
+    joined,
+    zero_strides,
+)
 from helpers.model.finding import HelperError
 from helpers.model.layout import Layout, stride_zero
 from helpers.model.memory import layout_of
 from helpers.model.views import explain_view
-from helpers.model.watch import Call, Watch, raised_finding, require_callable, run_reader, uncompiled
+from helpers.model.watch import Call, Watch, raised_finding, require_callable, run_reader, tensors_in, uncompiled
 from helpers.model.words import dtype_name
 
 _LABEL = "course:call:"
@@ -42,7 +52,11 @@ _ASKED = frozenset(["clone", "__deepcopy__", "copy_", "__setitem__", "tensor", "
 
 @dataclass
 class _Note:
-    """What is known of one call before the profiler is asked: plain values only."""
+    """What is known of one call before the profiler is asked: plain values only.
+
+    `lost` is the memory format that a copy of views lost, and the strides of its result. `parts` holds the
+    storage and the layout of each tensor that is joined.
+    """
 
     call: Call
     layout: Layout | None
@@ -50,6 +64,8 @@ class _Note:
     moved: bool = False
     same: bool = False
     view: bool = False
+    lost: tuple[str, tuple[int, ...]] | None = None
+    parts: list[tuple[int, Layout] | None] = field(default_factory=list)
     events: list[Any] = field(default_factory=list)
 
 
@@ -59,6 +75,7 @@ class _Labels(Watch):
     def __init__(self) -> None:
         super().__init__()
         self.notes: list[_Note] = []
+        self._formats = Formats()
 
     def around(self, call: Call, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         source = args[0] if args and isinstance(args[0], torch.Tensor) else None
@@ -66,6 +83,11 @@ class _Labels(Watch):
         self.notes.append(note)
         with self.aside(call):
             note.layout = layout_of(source)
+            if note.layout is not None:
+                self._formats.see(source, note.layout)
+            if call.name in JOINERS:
+                parts = [(t, layout_of(t)) for t in tensors_in([*args[:1], *kwargs.values()])]
+                note.parts = [None if layout is None else (storage_key(t), layout) for t, layout in parts]
         with profiler_label(f"{_LABEL}{len(self.notes) - 1}"):
             result = func(*args, **kwargs)
         with self.aside(call):
@@ -74,7 +96,17 @@ class _Labels(Watch):
                 note.same = result is source
                 note.view = storage_key(result) == storage_key(source)
                 note.moved = result.device != source.device
+                self._note_formats(note, source, result)
         return result
+
+    def _note_formats(self, note: _Note, source: torch.Tensor, result: torch.Tensor) -> None:
+        """Note at the copy that made it where a result in the default order comes from a channels_last tensor."""
+        self._formats.see(result, note.result)
+        if note.call.name in _RESHAPERS | {"contiguous"} and not note.view:
+            self._formats.copied(len(self.notes) - 1, source, note.layout, result)
+        if (lost := self._formats.lost(result, note.result)) is not None:
+            number, name = lost
+            self.notes[number].lost = self.notes[number].lost or (name, note.result.stride)
 
 
 def find_copies(fn: Callable, *args: Any, **kwargs: Any) -> CopiesFinding:
@@ -141,16 +173,12 @@ def _copies_of(note: _Note) -> Iterator[Copy]:
     key = "indexing" if name == "__getitem__" else name
     if not found and key in ALWAYS and note.result is not None and note.result.numel and not note.view:
         source = note.layout or note.result
-        yield Copy(
-            note.call,
-            "always",
-            note.result.nbytes,
-            ALWAYS[key],
-            source.nbytes,
-            source.shape,
-            source.stride,
-            note.result.stride,
-        )
+        read, why = source.nbytes, ALWAYS[key]
+        if key in REPEATERS:
+            read = source.reached * source.element_size
+        if key in JOINERS:
+            read, why = joined(note.parts, note.result.nbytes, why)
+        yield Copy(note.call, "always", note.result.nbytes, why, read, source.shape, source.stride, note.result.stride)
 
 
 def _sides(event: Any) -> tuple[Any, Any] | None:
@@ -204,4 +232,5 @@ def _describe(note: _Note, written: Any, read: Any) -> Copy:
         source_stride,
         target.stride,
         ((note.layout or source).memory_formats, target.memory_formats),
+        note.lost,
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from helpers.model.finding import Finding
-from helpers.model.layout import CHANNELS_LAST, stride_zero
+from helpers.model.layout import CHANNELS_LAST, Layout, stride_zero
 from helpers.model.views import REPEATS
 from helpers.model.watch import Call, name_of, with_unjudged
 
@@ -30,9 +30,15 @@ ALWAYS = {
     "indexing": "indexing with a mask, a list or a tensor of indices has no stride and copies what it selects",
     "cat": "its parts lie in different storages",
     "concat": "its parts lie in different storages",
+    "concatenate": "its parts lie in different storages",
     "stack": "its parts lie in different storages",
     "pad": "the padding needs slots that the source does not have",
 }
+
+
+# Operators whose result holds the same elements more than once, and those that join tensors.
+REPEATERS = frozenset({"repeat", "repeat_interleave", "tile"})
+JOINERS = frozenset({"cat", "concat", "concatenate", "stack"})
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,8 @@ class Copy:
     `kind`: "reshape", "contiguous", "conversion" (dtype, device, memory format), "inside" (an operator
     that wanted another layout of what it was given), "always" (an operator that cannot but copy), or
     "asked" (`clone`). `nbytes` counts what was written, `source_nbytes` the different bytes that were
-    read. Shapes and strides count elements.
+    read. Shapes and strides count elements. `lost` is set where the copy reads a channels_last tensor through views and
+    the result is in the default order: the format, and the strides of that result.
     """
 
     call: Call
@@ -54,6 +61,7 @@ class Copy:
     source_stride: tuple[int, ...]
     stride: tuple[int, ...]
     formats: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    lost: tuple[str, tuple[int, ...]] | None = None
 
     @property
     def hidden(self) -> bool:
@@ -64,6 +72,25 @@ class Copy:
     def announced(self) -> bool:
         """Whether the line names the layout or the dtype that it wants: it copies only where that is not there yet."""
         return self.kind in ("contiguous", "conversion")
+
+    @property
+    def times(self) -> float:
+        """How many bytes were written for each byte that was read."""
+        return self.nbytes / self.source_nbytes if self.source_nbytes else 1.0
+
+    @property
+    def growth(self) -> str:
+        """For example `4× the bytes (1,024 bytes from 256)`."""
+        often = f"{self.times:,.0f}" if self.times >= 100 else f"{self.times:.3g}"
+        return f"{often}× the bytes ({self.nbytes:,} bytes from {self.source_nbytes:,})"
+
+    @property
+    def written_out(self) -> list[int]:
+        """The dimensions of stride 0 in what was read that have other strides in what was written."""
+        zero = zero_strides(self.source_shape, self.source_stride)
+        if self.kind == "reshape" or len(self.stride) != len(self.source_shape):
+            return zero
+        return [d for d in zero if self.stride[d] != 0]
 
     def __str__(self) -> str:
         return f"{self.call.shown}{self.call.where} {self.nbytes:,} bytes, {self.kind}: {self.why}"
@@ -92,10 +119,12 @@ def copies_finding(fn: Callable, copies: tuple[Copy, ...], kept: tuple[str, ...]
     if not spared:
         others = [_count(kind, facts[kind]) for kind in ("always", "asked") if facts[kind]]
         besides = f", only {' and '.join(others)}" if others else ""
-        named = f" (the largest: {_largest(copies)})" if others else ""
+        worst = max(copies, key=lambda c: c.nbytes, default=None)
+        largest, remedy = _unavoidable(worst) if worst is not None else ("", "")
+        named = f" (the largest: {largest})" if others else ""
         stayed = f"; {kept[0]}" if kept else ""
         text = with_unjudged(f"{name_of(fn)} made no hidden copy{besides}{named}{stayed}.", unjudged)
-        return CopiesFinding(text=text, facts=facts, copies=copies, kept=kept)
+        return CopiesFinding(text=text, remedy=remedy, facts=facts, copies=copies, kept=kept)
     worst = max(hidden or announced, key=lambda c: c.nbytes)
     text, remedy = _sentence(worst, copies[copies.index(worst) + 1 :])
     if len(spared) > 1:
@@ -128,15 +157,34 @@ def _lost_format(copy: Copy, lost: str, later: Sequence[Copy]) -> tuple[str, str
             f"Accept this one copy. Where the order of the elements may differ, .permute{order} before it leaves "
             "nothing to copy: it gives all channels of one pixel, then those of the next.",
         )
-    if any(c.announced and c.source_stride == copy.stride and lost in c.formats[1] for c in later):
+    return _converted_back(start, lost, copy.stride, later) or (
+        f"{start}; downstream convolutions will convert again",
+        f"Convert back once, .contiguous(memory_format=torch.{lost}), or use an operation that keeps the layout.",
+    )
+
+
+def _lost_behind_views(copy: Copy, lost: str, stride: tuple[int, ...], later: Sequence[Copy]) -> tuple[str, str]:
+    """A copy of views of a tensor in the format `lost`, whose result with `stride` is in the default order."""
+    call = copy.call
+    start = (
+        f"{call.shown} read a {lost} tensor through views and copied {copy.nbytes:,} bytes into a new storage, and the "
+        f"layout changed {lost} → contiguous{call.where}"
+    )
+    return _converted_back(start, lost, stride, later) or (
+        f"{start}; a later convolution in {lost} converts it again",
+        f"Where convolutions follow, convert back once, .contiguous(memory_format=torch.{lost}), or use an operation "
+        "that keeps the layout.",
+    )
+
+
+def _converted_back(start: str, lost: str, stride: tuple[int, ...], later: Sequence[Copy]) -> tuple[str, str] | None:
+    """Return the sentence for a result with `stride` that the code converts back to the format `lost`, or None."""
+    if any(c.announced and c.source_stride == stride and lost in c.formats[1] for c in later):
         return (
             f"{start}; the code converts it back to {lost}, which copies it a second time",
             "One conversion back is right, so leave it. An operation that keeps the layout would save both copies.",
         )
-    return (
-        f"{start}; downstream convolutions will convert again",
-        f"Convert back once, .contiguous(memory_format=torch.{lost}), or use an operation that keeps the layout.",
-    )
+    return None
 
 
 def _count(kind: str, count: int) -> str:
@@ -146,9 +194,36 @@ def _count(kind: str, count: int) -> str:
     return f"{count} that {'was' if count == 1 else 'were'} asked for"
 
 
-def _largest(copies: tuple[Copy, ...]) -> str:
-    worst = max(copies, key=lambda c: c.nbytes)
-    return f"{worst.call.at}, {worst.nbytes:,} bytes: {worst.why}"
+def joined(parts: Sequence[tuple[int, Layout] | None], nbytes: int, why: str) -> tuple[int, str]:
+    """Return the bytes that a `cat` or `stack` reads, and why it copies. `parts`: the storage and layout of each."""
+    if None in parts or not parts:
+        return nbytes, why
+    if len(parts) > 1 and len(set(parts)) == 1:
+        return nbytes // len(parts), f"it writes one tensor {len(parts)} times"
+    if len({storage for storage, _ in parts}) < len(parts):
+        return nbytes, "it always writes its parts to a new storage"
+    return nbytes, why
+
+
+def _unavoidable(copy: Copy) -> tuple[str, str]:
+    """Return what a copy did that no other layout would have spared, and what to do where it repeats elements."""
+    said = f"{copy.call.at}, {copy.nbytes:,} bytes: {copy.why}"
+    if copy.kind == "asked" and copy.written_out:
+        return (
+            f"{said}, and {stride_zero(copy.written_out)}: {copy.growth}; the expand saved nothing",
+            "Where each repetition is to be written to, the copy is needed. Where they are only read, it is not. "
+            f"{REPEATS}",
+        )
+    name = copy.call.name
+    if copy.times <= 1 or name not in REPEATERS | JOINERS:
+        return said, ""
+    said = f"{said}; that is {copy.growth}"
+    if name == "repeat_interleave" and not copy.written_out:  # a number of its own for each element
+        return said, ""
+    remedy = f"Where the repetitions are only read, expand repeats a dimension of size 1 with stride 0. {REPEATS}"
+    if name == "repeat_interleave":
+        return said, remedy
+    return said, f"{remedy} `enable_gqa` takes the heads in the order of `repeat_interleave`."
 
 
 def zero_strides(shape: tuple[int, ...], stride: tuple[int, ...]) -> list[int]:
@@ -159,16 +234,15 @@ def zero_strides(shape: tuple[int, ...], stride: tuple[int, ...]) -> list[int]:
 def _sentence(copy: Copy, later: Sequence[Copy]) -> tuple[str, str]:
     """Return what one copy did and why, and what to do about it. `later` are the copies after it."""
     call, nbytes = copy.call, f"{copy.nbytes:,} bytes"
-    zero = zero_strides(copy.source_shape, copy.source_stride)
     before, after = copy.formats
-    if copy.kind == "reshape" and zero:
-        times = copy.nbytes / copy.source_nbytes
-        often = f"{times:,.0f}" if times >= 100 else f"{times:.3g}"
+    if copy.kind in ("reshape", "contiguous") and copy.written_out:
         return (
-            f"{call.shown} after expand cloned {often}× the bytes ({nbytes} from {copy.source_nbytes:,}) because "
-            f"{stride_zero(zero)}{call.where}; the expand saved nothing",
+            f"{call.shown} after expand cloned {copy.growth} because {stride_zero(copy.written_out)}{call.where}; "
+            "the expand saved nothing",
             REPEATS,
         )
+    if copy.lost:
+        return _lost_behind_views(copy, *copy.lost, later)
     lost = [f for f in before if f.startswith("channels_last") and f not in after]
     if copy.kind == "reshape" and lost and "contiguous" not in before:
         return _lost_format(copy, lost[0], later)
@@ -180,9 +254,18 @@ def _sentence(copy: Copy, later: Sequence[Copy]) -> tuple[str, str]:
             else "Keep the tensor in the layout that the operator wants, made once and not in every step; calling "
             "contiguous() right before it moves the copy and does not remove it.",
         )
+    why = copy.why
+    if copy.kind == "conversion" and copy.written_out:
+        return (
+            f"{call.at} copied {nbytes}: {why}, and {stride_zero(copy.written_out)}, so each repetition was written "
+            f"out: {copy.growth}",
+            "Convert before the expand, so that each element is converted and written once.",
+        )
+    if copy.kind == "contiguous" and copy.times > 1:
+        why = f"{why}, and several indices read one slot, so it wrote {copy.growth}"
     remedy = {
         "reshape": "Accept the copy and use its result, or choose an order of operations in which view works.",
         "contiguous": "Leave it out where the next operator takes the strides as they are; find_copies tells whether.",
         "conversion": "Convert once, outside of the loop, and keep the result.",
     }[copy.kind]
-    return f"{call.at} copied {nbytes}: {copy.why}", remedy
+    return f"{call.at} copied {nbytes}: {why}", remedy
