@@ -258,7 +258,7 @@ def _sentence(copy: Copy, later: Sequence[Copy]) -> tuple[str, str]:
     if copy.kind == "conversion" and copy.written_out:
         return (
             f"{call.at} copied {nbytes}: {why}, and {stride_zero(copy.written_out)}, so each repetition was written "
-            f"out: {copy.growth}",
+            f"out{f': {copy.growth}' if copy.times > 1 else ''}",
             "Convert before the expand, so that each element is converted and written once.",
         )
     if copy.kind == "contiguous" and copy.times > 1:

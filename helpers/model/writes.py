@@ -266,10 +266,11 @@ def _finding(fn: Callable, gone: list[_Temporary], sources: Sources, unjudged: l
     for temporary in gone:
         write = temporary.pending[-1]
         key = (write.write, write.maker)
-        times = grouped[key][0].times + 1 if key in grouped else 1
+        earlier = grouped[key][0] if key in grouped else replace(write, times=0, touched=False)
         source = temporary.origin.source
-        touched = source is None or sources.touched(source, write.version)
-        grouped[key] = replace(write, times=times, touched=touched), _remedy(temporary.origin, write)
+        touched = earlier.touched or source is None or sources.touched(source, write.version)
+        write = replace(write, times=earlier.times + 1, touched=touched)
+        grouped[key] = write, _remedy(temporary.origin, write)
     lost = tuple(write for write, _ in grouped.values())
     facts = {"lost": sum(w.times for w in lost)}
     if not lost:

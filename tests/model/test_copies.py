@@ -104,6 +104,7 @@ def test_a_conversion_writes_the_repetitions_out_and_before_the_expand_it_does_n
     assert "float32 became float64, and dimension 2 has stride 0, so each repetition was written out" in late.text
     assert "8× the bytes (2,048 bytes from 256)" in late.text
     assert late.remedy == "Convert before the expand, so that each element is converted and written once."
+    assert "× the bytes" not in find_copies(lambda: K[:, :, None].expand(1, 2, 2, 8, 4).half()).text, "256 from 256"
     early = find_copies(lambda: expanded(K.to(torch.float64)))
     assert early.nbytes == 512
     assert "repetition" not in early.text

@@ -93,6 +93,20 @@ def test_a_write_to_another_tensor_is_no_touch():
     assert clause(other, torch.zeros(4), torch.zeros(4)) == "x was never touched (version still 0)"
 
 
+def test_one_line_in_a_loop_is_only_said_to_leave_untouched_what_no_turn_touched():
+    def each(tensors):
+        for t in tensors:
+            t[[0]][0] = 5
+
+    def first(tensors):
+        each(tensors)
+        tensors[0].add_(1)
+
+    pair = [torch.zeros(3), torch.zeros(3)]
+    assert clause(each, pair) == "t was never touched (version still 0)"
+    assert clause(first, pair) == "it never reached t"
+
+
 # Which tensor is named
 
 
