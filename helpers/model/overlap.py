@@ -3,7 +3,9 @@
 PyTorch asks the same before every in-place write, but quickly, not exactly (`get_overlap_status` and
 `has_internal_overlap` in aten/src/ATen/MemoryOverlap.cpp):
 
-- a written tensor with stride 0 in a dimension of two or more elements is refused;
+- a written tensor with stride 0 in a dimension of two or more elements is refused, save by `fill_` and its like
+  (`zero_`, `masked_fill_`, `index_fill_`), which do not ask, and by `copy_` from the very same elements, which
+  returns before it asks;
 - two tensors on one storage are compared by their first and last byte, and only when both fill one
   range without gaps. The same range with the same strides is allowed; ranges that overlap are refused;
 - all else passes: tensors with gaps, and windows made by `unfold`, are written in some order.
@@ -57,7 +59,7 @@ def overlap_finding(
 ) -> OverlapFinding:
     """Do the work of `explain_overlap`, with names for the two tensors as they shall stand in the sentence."""
     a = _block(written, "written")
-    if (inner := _internal(a, written_name)) is not None:
+    if (inner := _internal(a, written_name, read is not None and _same_data(written, read))) is not None:
         return inner
     if read is None:
         return _nothing(f"every element of {written_name} has a slot of its own: a write to it disturbs nothing")
@@ -106,8 +108,16 @@ def _block(t: torch.Tensor, role: str) -> Block:
     return block
 
 
-def _internal(a: Block, name: str) -> OverlapFinding | None:
-    """Return the finding for a tensor in which two indices lead to one slot, or None."""
+def _same_data(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Say whether two tensors are alike in all that `copy_` compares: it returns at once when they are."""
+    one, other = _block(a, "written"), _block(b, "read")
+    with plain_access():
+        alike = (a.dtype, a.is_conj(), a.is_neg()) == (b.dtype, b.is_conj(), b.is_neg())
+    return alike and (one.key, one.first, one.shape, one.stride) == (other.key, other.first, other.shape, other.stride)
+
+
+def _internal(a: Block, name: str, itself: bool) -> OverlapFinding | None:
+    """Return the finding for a tensor in which two indices lead to one slot, or None; `itself`: it is the source."""
     if a.dense or not a.numel:
         return None
     reached = reached_nbytes([a])
@@ -122,8 +132,11 @@ def _internal(a: Block, name: str) -> OverlapFinding | None:
         dims, have = f"dimension{'s' * (not one)} {listed(a.zero_strides)}", "has" if one else "have"
         text = (
             f"{dims} of {name} {have} stride 0: {counts}, so more than one element of the written-to tensor "
-            "refers to a single memory location, and torch refuses to write in place"
+            "refers to a single memory location, and torch refuses to write in place with anything but `fill_` and its "
+            "like"
         )
+        if itself:
+            text += ", and `copy_` from these very elements, which does nothing"
     else:
         text = (
             f"windows of {name} overlap (shape {a.shape}, strides {a.stride}): {counts}; torch does not notice, "

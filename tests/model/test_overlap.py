@@ -159,3 +159,33 @@ def test_without_source_text_the_roles_are_named():
     t = torch.arange(10.0)
     pair = (t[1:], t[:-1])
     assert explain_overlap(*pair).text.startswith("The written tensor and the source share one storage")
+
+
+def outcome(write) -> str:
+    """Do a write on an expanded tensor, and say whether torch refused it."""
+    try:
+        write()
+    except RuntimeError as error:
+        return "refused" if "single memory location" in str(error) else str(error)
+    return "allowed"
+
+
+def test_an_expanded_tensor_takes_a_fill_and_a_copy_of_itself_and_nothing_else():
+    e = torch.zeros(1).expand(3)
+    assert [outcome(write) for write in (e.zero_, lambda: e.fill_(2), lambda: e.copy_(e), lambda: e.copy_(e[:]))] == [
+        "allowed"
+    ] * 4
+    others = (lambda: e.add_(1), lambda: e.add_(e), lambda: e.copy_(torch.ones(3)), e.neg_, e.uniform_)
+    assert {outcome(write) for write in others} == {"refused"}
+    itself = ", and `copy_` from these very elements, which does nothing."
+    refusal = "torch refuses to write in place with anything but `fill_` and its like"
+    for source in (e, e[:]):
+        assert explain_overlap(e, source).text.endswith(f"{refusal}{itself}")
+    for source in (None, torch.ones(3), torch.zeros(1).expand(3)):
+        assert explain_overlap(e, source).text.endswith(f"{refusal}.")
+
+
+def test_a_conjugated_view_is_not_the_same_elements():
+    e = torch.zeros(1, dtype=torch.complex64).expand(3)
+    assert outcome(lambda: e.copy_(e.conj())) == "refused"
+    assert "which does nothing" not in explain_overlap(e, e.conj()).text
