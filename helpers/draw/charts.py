@@ -54,7 +54,7 @@ def draw_lines(
     `lines` maps names to lists of numbers. Raises HelperError for anything else.
     """
     data = {str(name): _numbers(name, values) for name, values in _mapping(lines).items()}
-    low, high = y_limits or (-math.inf, math.inf)
+    low, high = (-math.inf, math.inf) if y_limits is None else _limits(y_limits)
 
     def paint(axes: Any) -> None:
         for (name, values), colour in zip(data.items(), LINES, strict=False):
@@ -66,8 +66,8 @@ def draw_lines(
             if ended:
                 axes.plot(*end, marker="X", markersize=9, color=colour, clip_on=False)
             _name_line(axes, f"{name}: NaN" if ended else name, end, colour)
-        if y_limits:
-            axes.set_ylim(y_limits)
+        if y_limits is not None:
+            axes.set_ylim(low, high)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
 
@@ -100,7 +100,7 @@ def draw_cost(functions: Mapping[str, Callable], *, sizes: Sequence[int], device
         axes.set_xlabel("elements")
         axes.set_ylabel("time (µs)")
 
-    names = ", ".join(functions)
+    names = ", ".join(map(str, functions))
     return _chart(
         paint, f"Time against size on logarithmic axes, {sizes[0]}×{sizes[0]} to {sizes[-1]}×{sizes[-1]}: {names}."
     )
@@ -108,7 +108,10 @@ def draw_cost(functions: Mapping[str, Callable], *, sizes: Sequence[int], device
 
 def _name_line(axes: Any, name: str, end: tuple[float, float], colour: str) -> None:
     """Write a line's name to the right of its last point, in place of a legend."""
-    axes.annotate(name, end, xytext=(9, 0), textcoords="offset points", va="center", color=colour)
+    # A name is text: with parse_math a $ in it would begin a formula.
+    axes.annotate(
+        str(name), end, xytext=(9, 0), textcoords="offset points", va="center", color=colour, parse_math=False
+    )
 
 
 def _timed(name: Any, function: Callable, n: int, device: torch.device | str) -> float:
@@ -145,6 +148,18 @@ def _mapping(value: Any) -> Mapping:
     return value
 
 
+def _limits(given: Any) -> tuple[float, float]:
+    """Return the two ends of an axis, or raise HelperError."""
+    try:
+        low, high = map(float, given) if isinstance(given, (list, tuple)) else ()
+        if any(isinstance(end, (str, bytes, bool)) for end in given) or not -math.inf < low < high < math.inf:
+            raise ValueError
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        wanted = "a pair of finite numbers, the lower one first, such as (0, 1)"
+        raise HelperError(f"`y_limits` is {wanted}, and {in_short(given)} came") from None
+    return low, high
+
+
 def _numbers(name: Any, values: Any) -> list[float]:
     sized = hasattr(values, "__len__") and not isinstance(values, (str, bytes, Mapping))
     if isinstance(values, torch.Tensor):
@@ -153,6 +168,8 @@ def _numbers(name: Any, values: Any) -> list[float]:
         raise HelperError(f"the line {in_short(name)} must be a list of at most {MOST_POINTS:,} numbers")
     try:
         return [float(value) for value in values]
+    except OverflowError as error:
+        raise HelperError(f"the line {in_short(name)} has a number that is too large for a float") from error
     except (TypeError, ValueError, RuntimeError) as error:
         raise HelperError(f"the line {in_short(name)} must be a list of numbers, and one entry is none") from error
 

@@ -67,23 +67,30 @@ def storage_sentence(storages: Sequence[tuple[Sequence[tuple[str, Layout]], Sequ
         place = "One storage" if len(storages) == 1 else f"Storage {number + 1}"
         values = f", which holds {listed(held[:MOST_LISTED], len(held))}" if held and "" not in held else ""
         told = [f"{place} of {counted(tensors[0][1].storage_nbytes, 'byte')}{values}"]
-        told += [f"{name}, {dtype_name(t.dtype)} of {describe_place(t)}, reads {_slots_read(t)}" for name, t in tensors]
+        told += [f"{name}, {dtype_name(t.dtype)} of {describe_place(t)}, {_slots_read(t)}" for name, t in tensors]
         parts.append(sentence_of(told))
     return " ".join(parts)
 
 
 def _slots_read(layout: Layout) -> str:
-    """Return "no slot", "slot 4", or "6 slots from 0 to 10"."""
+    """Return "reads no slot", "reads slot 4", or "reads 6 slots from 0 to 10"; "needs …" where they are not there."""
     if layout.numel == 0:
-        return "no slot"
+        return "reads no slot"
     first, last = layout.storage_offset, layout.last_slot
     if first == last:
-        return f"slot {first:,}"
-    try:
-        reached = counted(layout.reached, "slot")
-    except HelperError:  # too many overlapping slots to count; where they begin and end is known all the same
-        reached = "slots"
-    return f"{reached} from {first:,} to {last:,}"
+        slots = f"slot {first:,}"
+    else:
+        try:
+            reached = counted(layout.reached, "slot")
+        except HelperError:  # too many overlapping slots to count; where they begin and end is known all the same
+            reached = "slots"
+        slots = f"{reached} from {first:,} to {last:,}"
+    return f"reads {slots}" if layout.fits else f"needs {slots}, but {_too_small(layout)}"
+
+
+def _too_small(layout: Layout) -> str:
+    """Say that the storage was made smaller than the tensor needs."""
+    return f"the storage is too small for it and has {counted(layout.storage_numel, 'slot')}"
 
 
 def _focus_part(focus: Focus, values: list[str]) -> str:
@@ -110,4 +117,6 @@ def _notes(t: torch.Tensor, layout: Layout) -> list[str]:
         notes.append("the storage holds the numbers before negation, and the view negates what it reads")
     if layout.numel and layout.storage_numel == 0:
         notes.append("the storage was emptied, so there is nothing to read")
+    elif not layout.fits:
+        notes.append(f"the view reaches to slot {layout.last_slot:,}, but {_too_small(layout)}")
     return notes

@@ -16,9 +16,10 @@ from helpers.draw.links import MOST_LINKS, draw_links
 from helpers.draw.sentences import layout_sentence, storage_sentence
 from helpers.draw.strip import Gap, Strip
 from helpers.draw.svg import LABEL_SIZE, SMALL_SIZE, short_count, short_number, text_width
-from helpers.model.adapter import storage_key
-from helpers.model.finding import HelperError
+from helpers.model.adapter import plain_access, storage_key
+from helpers.model.finding import HelperError, kind_of
 from helpers.model.layout import Layout
+from helpers.model.memory import block_of
 from helpers.model.source import caller_arguments
 from helpers.model.values import (
     MOST_CELLS,
@@ -47,7 +48,12 @@ def draw_layout(t: torch.Tensor, *, focus: object = None) -> Drawing:
 
     Raises HelperError for what has no strides, and for a focus outside of the tensor.
     """
-    layout = Layout.of(t)
+    with plain_access():  # a picture shows the memory: a subclass is not asked what it would answer
+        return _layout_picture(t, focus)
+
+
+def _layout_picture(t: torch.Tensor, focus: object) -> Drawing:
+    layout = drawable(t)
     chosen = None if focus is None else Focus.of(t, focus)
     shown = visible_indices(layout, chosen and chosen.ranges)
     cells = visible_cells(shown)
@@ -113,11 +119,38 @@ def draw_storage(*tensors: torch.Tensor, names: Sequence[str] | None = None) -> 
     """
     if not tensors:
         raise HelperError("draw_storage takes one or more tensors, and none came")
-    layouts = [Layout.of(t) for t in tensors]
-    called = _written_names(caller_arguments(), len(tensors)) if names is None else [str(name) for name in names]
-    if len(called) != len(tensors):
-        raise HelperError(f"draw_storage takes a name for each of {len(tensors)} tensors, and {len(called)} came")
+    written = caller_arguments()
+    with plain_access():
+        layouts = [drawable(t) for t in tensors]
+        called = _written_names(written, len(tensors)) if names is None else _given_names(names, len(tensors))
+        return _storage_picture(tensors, layouts, called)
 
+
+def drawable(t: torch.Tensor) -> Layout:
+    """Return the layout of a tensor whose memory can be drawn; raise HelperError for any other."""
+    layout = Layout.of(t)
+    if block_of(t) is None:
+        hint = ", such as t.get_data()" if isinstance(t, torch.masked.MaskedTensor) else ""
+        raise HelperError(
+            f"a picture needs a tensor with a storage, but {kind_of(t)} came, a subclass that keeps its values in "
+            f"other tensors: draw one of those{hint}"
+        )
+    return layout
+
+
+def _given_names(names: Sequence[str], count: int) -> list[str]:
+    """Return the names that were given, or raise HelperError."""
+    if not isinstance(names, (list, tuple)):
+        raise HelperError(f"`names` is a list with a text for each tensor, and {kind_of(names)} came")
+    for i, name in enumerate(names):
+        if not isinstance(name, str):
+            raise HelperError(f"`names` is a list with a text for each tensor, and entry {i} is {kind_of(name)}")
+    if len(names) != count:
+        raise HelperError(f"draw_storage takes a name for each of {count} tensors, and {len(names)} came")
+    return list(names)
+
+
+def _storage_picture(tensors: Sequence[torch.Tensor], layouts: Sequence[Layout], called: Sequence[str]) -> Drawing:
     groups: dict[int, list[int]] = {}
     for i, t in enumerate(tensors):
         groups.setdefault(storage_key(t), []).append(i)

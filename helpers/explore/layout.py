@@ -7,11 +7,12 @@ from typing import Any
 import torch
 
 from helpers.draw.drawing import Drawing
-from helpers.draw.storage import draw_layout
+from helpers.draw.storage import draw_layout, drawable
 from helpers.explore.naming import written_argument
 from helpers.explore.operations import NOTHING, OPERATIONS, Form
 from helpers.explore.panel import NO_VALUE, Buttons, Control, Panel, Select, Slider, View, control_number, is_number
 from helpers.explore.steps import Step
+from helpers.model.adapter import plain_access
 from helpers.model.finding import HelperError
 from helpers.model.layout import Layout
 from helpers.model.source import caller_frame
@@ -34,9 +35,10 @@ class LayoutExplorer:
     title = "Explore the layout of a tensor"
 
     def __init__(self, t: torch.Tensor, name: str = "t"):
-        Layout.of(t)  # the sentence for what has no strides
+        with plain_access():
+            drawable(t)  # the sentence for what has no strides, or no storage
+            self.origin = t.detach()
         self.name = name
-        self.origin = t.detach()
         self.restart()
 
     def restart(self) -> None:

@@ -21,8 +21,9 @@ from operator import index as as_int
 import torch
 from torch.nn.parameter import is_lazy
 
-from helpers.model.adapter import unwrapped
+from helpers.model.adapter import plain_access, unwrapped
 from helpers.model.finding import HelperError, in_short, kind_of
+from helpers.model.notensor import tensor_hint
 from helpers.model.sums import count_sums, solve, span
 from helpers.model.words import counted, dtype_name, listed
 
@@ -60,10 +61,11 @@ class Layout:
         """
         if isinstance(t, cls):
             return t
-        if (obstacle := no_strides(t)) is not None:
-            raise HelperError(f"a layout needs a tensor with strides, but {obstacle}")
-        storage_nbytes = unwrapped(t).untyped_storage().nbytes()
-        return cls(tuple(t.shape), t.stride(), t.storage_offset(), t.dtype, t.element_size(), storage_nbytes)
+        with plain_access():  # a subclass answers with its memory, not with code of its own
+            if (obstacle := no_strides(t)) is not None:
+                raise HelperError(f"a layout needs a tensor with strides, but {obstacle}")
+            storage_nbytes = unwrapped(t).untyped_storage().nbytes()
+            return cls(tuple(t.shape), t.stride(), t.storage_offset(), t.dtype, t.element_size(), storage_nbytes)
 
     @property
     def ndim(self) -> int:
@@ -95,6 +97,11 @@ class Layout:
     def last_slot(self) -> int | None:
         """The highest slot that the tensor reads, or None if it has no elements; the lowest is `storage_offset`."""
         return None if self.numel == 0 else self.storage_offset + span(self._steps)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the storage holds every slot that the tensor reads; not so after a storage was made smaller."""
+        return self.last_slot is None or self.last_slot < self.storage_numel
 
     def slot(self, *at: int) -> int:
         """Return the slot that `t[at]` reads, counted from the start of the storage.
@@ -221,7 +228,7 @@ class Layout:
         if self.reached > 1:
             where = f"from slot {self.storage_offset} to slot {self.last_slot}"
         held = counted(self.storage_numel, "slot")
-        if self.last_slot >= self.storage_numel:
+        if not self.fits:
             return f"{head} needs {counted(self.reached, 'slot')} ({where}), but its storage holds {held}."
         return (
             f"{head} reads {counted(self.numel, 'element')} from {self.reached:,} of {held} ({where}); it is {formats}."
@@ -251,17 +258,7 @@ def whole_number(value: object, noun: str, place: str = "", wanted: str = "a who
 def no_strides(t: object) -> str | None:
     """Say what keeps `t` from having one stride for each dimension, or return None if nothing does."""
     if not isinstance(t, torch.Tensor):
-        hint = ""
-        parts = t.values() if isinstance(t, dict) else t if isinstance(t, (list, tuple)) else ()
-        if any(isinstance(part, torch.Tensor) for part in parts):
-            hint = ": give one of the tensors in it"
-        elif isinstance(t, torch.nn.Module):
-            hint = ": give one of its parameters"
-        elif type(t).__module__ == "numpy":
-            hint = ": torch.from_numpy makes a tensor on the same memory"
-        elif isinstance(t, (list, tuple, int, float, complex)):
-            hint = ": torch.tensor makes a tensor of it"
-        return f"{'None' if t is None else f'an object of type {type(t).__name__}'} came{hint}"
+        return f"{'None' if t is None else f'an object of type {type(t).__name__}'} came{tensor_hint(t)}"
     if is_lazy(t):
         return "this parameter has no shape yet: run its module once, then it has one"
     if t.is_nested:
