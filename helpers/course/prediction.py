@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -75,12 +76,18 @@ class PredictionApp:
         marks = tuple("" if i != self.chosen else "right" if correct else "wrong" for i in range(len(self.labels)))
         answers = Buttons("answer", "Predict", self.labels, marks, locked=True)
         controls = (answers, Buttons("again", "", ("predict again",)))
+        chosen = self.chosen_text()
         sentence = (
-            f"{self.labels[self.chosen]} is right. Run the next cell to see it."
+            f"{chosen} is right. Run the next cell to see it."
             if correct
-            else f"Not {self.labels[self.chosen]}. {self.because[self.chosen]} Run the next cell to see what happens."
+            else f"{chosen} is not right. {self.because[self.chosen]} Run the next cell to see what happens."
         )
         return View(controls, sentence, note=self.trouble, mood="right" if correct else "wrong")
+
+    def chosen_text(self) -> str:
+        """Return the chosen option as it stands in a sentence: words, which may be a sentence, in quotes."""
+        label = self.labels[self.chosen]
+        return f"“{label}”" if isinstance(self.options[self.chosen], str) and re.search(r"[^\W\d]", label) else label
 
     def still(self) -> tuple[str, str]:
         text = f"Predict: {' · '.join(self.labels)}"

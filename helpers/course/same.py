@@ -11,6 +11,7 @@ import torch
 
 from helpers.model.finding import in_short, kind_of
 from helpers.model.memory import memory_of
+from helpers.model.words import sentence_case
 
 
 def same(expected: Any, answer: Any) -> bool:
@@ -59,7 +60,9 @@ def list_fault(value: Any, wanted: str = "a list of numbers") -> str | None:
         return f"A set has no order, and {wanted} is wanted."
     if isinstance(value, (list, tuple, range, Iterator)) or isinstance(_plain(value), list):
         return None
-    return f"{in_short(value)} is {kind_of(value)}, and {wanted} is wanted."
+    shown, kind = in_short(value), kind_of(value)  # alike for None and for what is shown by its kind
+    came = f"{sentence_case(kind)} came" if shown == kind else f"{shown} is {kind}"
+    return f"{came}, and {wanted} is wanted."
 
 
 def _single(value: Any) -> Any:

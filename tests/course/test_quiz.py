@@ -28,6 +28,8 @@ def _is_double(f):
 CHAPTER = types.SimpleNamespace(
     PREDICTIONS={
         "copies": Prediction(lambda: torch.arange(12)[::3].numel(), {0: "Zero it is not.", 12: "Not all."}),
+        "words": Prediction(lambda: "x changes", {"x does not change": "It is a view."}),
+        "pair": Prediction(lambda: "(1, 4)", {"(4, 1)": "That is the stride of x."}),
         "yes": Prediction(lambda: True, {False: "It is so."}),
         "noisy": Prediction(lambda: int(torch.rand(1) > 2) + int(random.random() > 2), {1: "No."}),
         "broken": Prediction(lambda: 1 / 0, {}),
@@ -67,9 +69,25 @@ def test_the_right_answer_is_confirmed_and_locked_in():
 
 def test_a_wrong_answer_names_the_misconception_and_keeps_the_right_one_for_the_next_cell():
     state = click(predict("copies", options=(0, 4, 12)), "answer", "0")
-    assert state["sentence"] == "Not 0. Zero it is not. Run the next cell to see what happens."
+    assert state["sentence"] == "0 is not right. Zero it is not. Run the next cell to see what happens."
     assert state["mood"] == "wrong"
     assert "4" not in state["sentence"]
+
+
+def test_an_option_of_words_stands_in_quotes_in_the_sentence():
+    wrong_one = click(predict("words", options=["x changes", "x does not change"]), "answer", "x does not change")
+    assert (
+        wrong_one["sentence"]
+        == "“x does not change” is not right. It is a view. Run the next cell to see what happens."
+    )
+    answers.book().record("predictions", "words", {})
+    right_one = click(predict("words", options=["x changes", "x does not change"]), "answer", "x changes")
+    assert right_one["sentence"] == "“x changes” is right. Run the next cell to see it."
+    pair = click(predict("pair", options=["(4, 1)", "(1, 4)"]), "answer", "(4, 1)")
+    assert pair["sentence"].startswith("(4, 1) is not right. ")
+    assert click(predict("yes", options=[True, False]), "answer", "False")["sentence"].startswith(
+        "False is not right. "
+    )
 
 
 def test_an_earlier_answer_is_shown_when_the_cell_runs_again_and_may_be_replaced():
@@ -261,7 +279,7 @@ def test_an_interrupt_passes_through_a_check():
 
 def test_progress_lists_what_is_done():
     assert str(show_progress(9)).splitlines()[:2] == [
-        "Chapter 09: 0 of 5 exercises passed, 0 of 4 predictions made",
+        "Chapter 09: 0 of 5 exercises passed, 0 of 6 predictions made",
         "  ○ 9.1 Four",
     ]
     check("four", 4)
@@ -269,7 +287,7 @@ def test_progress_lists_what_is_done():
     check("double", lambda n: n)
     click(predict("copies", options=[0, 4, 12]), "answer", "4")
     lines = str(show_progress()).splitlines()
-    assert lines[0] == "Chapter 09: 1 of 5 exercises passed, 1 of 4 predictions made"
+    assert lines[0] == "Chapter 09: 1 of 5 exercises passed, 1 of 6 predictions made"
     assert lines[1] == "  ✓ 9.1 Four", "a later wrong try does not take a pass away"
     assert lines[2] == "  ✗ 9.2 Double"
     assert "9.2 Double (tried)" in show_progress()._repr_html_()

@@ -100,6 +100,36 @@ def test_a_container_that_cannot_mean_a_list_is_named_as_the_fault(answer):
     assert "a list of numbers is wanted" in verdict("ex-write-through", answer)
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "None came, and a list of numbers is wanted."),
+        (object(), "An object came, and a list of numbers is wanted."),
+        (8.5, "8.5 is a float, and a list of numbers is wanted."),
+    ],
+)
+def test_what_came_in_place_of_a_list_is_named_once(answer, said):
+    assert verdict("ex-write-through", answer) == said
+    assert verdict("ex-strides", lambda shape: answer) == (
+        f"new_strides((4,)): {said.replace('a list of numbers', 'a tuple of strides')}"
+    )
+
+
+def test_an_index_beside_the_right_one_is_told_what_is_wanted():
+    said = verdict("ex-first-bad", lambda losses: 3)
+    assert said == (
+        "first_bad([1.0, 0.5, nan, nan]) gave 3, and 2 is wanted: the index of the first loss that is NaN or infinite, "
+        "counted from 0."
+    )
+
+
+def test_a_function_that_returns_nothing_is_asked_whether_it_prints():
+    said = verdict("ex-first-bad", lambda losses: None)
+    assert (
+        "gave None, and 2 is wanted: the loss there is NaN. Does the function return the index, or only print" in said
+    )
+
+
 @pytest.mark.parametrize("given", ["2", "none", [2], True, object(), {2}])
 def test_what_is_no_index_is_not_blamed_on_nan(given):
     said = verdict("ex-first-bad", lambda losses: given)
@@ -111,7 +141,31 @@ def test_what_is_no_index_is_not_blamed_on_nan(given):
 def test_the_parts_go_by_every_name_that_the_table_gives_them(named):
     assert verdict("ex-which-layer", ["storage", "graph", named]) == ""
     assert verdict("ex-which-layer", ["tensor and storage", "graph", named]) == ""
-    assert verdict("ex-which-layer", [named, "graph", "kernel"]).startswith("Answer 1 is not")
+    assert verdict("ex-which-layer", ["storage", "Autograd", named]) == ""
+    assert verdict("ex-which-layer", [named, "graph", "kernel"]).startswith(f"Answer 1 is not {named!r}")
+
+
+@pytest.mark.parametrize("unknown", ["device", 3, None, ["graph"]])
+def test_an_unknown_part_gets_all_the_words(unknown):
+    said = verdict("ex-which-layer", ["storage", unknown, "kernel"])
+    assert said.startswith(
+        f"Answer 2 is {unknown!r}. The words are, for the storage: 'storage', 'tensor and storage'; "
+    )
+    assert (
+        "for the graph: 'graph', 'autograd'; for the kernel: 'kernel', 'dispatcher', 'dispatcher and kernel'." in said
+    )
+
+
+def test_tensors_in_place_of_names_are_named_as_the_fault():
+    said = verdict("ex-wasteful", lambda tensors: {tensors["fifth"]})
+    assert said == (
+        "wasteful returned a set that holds a tensor of shape (2,); a set of names is wanted, which are the keys of "
+        "the dict, such as 'row'."
+    )
+    assert "holds ('whole', a tensor of shape (100, 100)); a set of names" in verdict(
+        "ex-wasteful", lambda tensors: list(tensors.items())
+    )
+    assert "is missing" in verdict("ex-wasteful", lambda tensors: [])
 
 
 def test_readers_of_answers_say_none_for_what_means_nothing():

@@ -7,6 +7,7 @@ WRONG = {
         ("slots = [0, 4, 8]", "last row of the grid"),
         ("slots = [18, 19, 20, 21]", "numbers that the row finds"),
         ("slots = x[2]", "numbers that the row finds"),
+        ("slots = None", "None came, and a list of numbers is wanted"),
         ('slots = "8 9 10 11"', "'8 9 10 11' is a str, and a list of numbers is wanted"),
     ],
     "ex-first-bad": [
@@ -19,13 +20,19 @@ WRONG = {
             "def first_bad(losses):\n    return next((i for i, l in enumerate(losses) if l == float('nan')), None)",
             "isfinite",
         ),
+        (
+            "def first_bad(losses):\n    return next((i + 1 for i, l in enumerate(losses) if not math.isfinite(l)), None)",
+            "gave 3, and 2 is wanted",
+        ),
+        ("def first_bad(losses):\n    print(losses.index(max(losses)))", "or only print it"),
         ("def first_bad(losses):\n    return 'none'", "a whole number, or None is wanted"),
     ],
     "ex-which-layer": [
         ('layers = ["graph", "graph", "kernel"]', "Answer 1 .* block of memory"),
         ('layers = ["storage", "storage", "kernel"]', "Answer 2 .* graph's work"),
         ('layers = ["storage", "graph", "graph"]', "Answer 3 .* this backend"),
-        ('layers = ["storage", "graph", "device"]', "the parts are"),
+        ('layers = ["storage", "graph", "device"]', "The words are, for the storage"),
+        ('layers = ["storage", "autograd", "autograd"]', "Answer 3 is not 'autograd'"),
         ('layers = ["dispatcher", "graph", "kernel"]', "Answer 1 .* block of memory"),
         ('layers = "storage"', "list of three words"),
     ],

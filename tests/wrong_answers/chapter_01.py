@@ -6,6 +6,7 @@ WRONG = {
         ("answer = [0, 0, 0, 3, 4, 5]", "second row"),
         ("answer = [0, 1, 0, 3, 4, 5]", "Draw six slots"),
         ("answer = {0, 1, 2}", "A set has no order"),
+        ("answer = None", "None came, and a list of numbers is wanted"),
     ],
     "ex-slot": [
         (
@@ -143,6 +144,10 @@ WRONG = {
         (
             "def wasteful(tensors):\n    return {n for n, t in tensors.items() if t.untyped_storage().nbytes() > t.nbytes}",
             "'exactly_half' does not hold",
+        ),
+        (
+            "def wasteful(tensors):\n    return {t for t in tensors.values() if t.untyped_storage().nbytes() > 2 * t.nbytes}",
+            "a set of names is wanted, which are the keys",
         ),
         ("def wasteful(tensors):\n    return 2", "a set of names is wanted"),
         (

@@ -11,6 +11,7 @@ from helpers.model.finding import in_short
 
 from ..quiz import Exercise, Outcome, Prediction, list_fault, number_of, right, same, wrong
 from ..story import GaussianNLL, train
+from .asking import came
 
 
 def _row_write() -> str:
@@ -73,29 +74,41 @@ def _check_first_bad(answer: Callable) -> Outcome:
         given = answer(losses)
         if given is None if truth is None else number_of(given) == truth:
             continue
-        call = f"first_bad({losses}) gave {in_short(given)}"
+        call = f"first_bad({losses}) gave {came(given)}"
         if given is not None and number_of(given) is None:
             return wrong(f"{call}; an index, which is a whole number, or None is wanted.")
         if truth is None:
             return wrong(f"{call}; all are finite there, so None is wanted.")
         if losses[truth] == inf or losses[truth] == -inf:
             return wrong(f"{call}: the loss at index {truth} is infinite, and that is bad too.")
-        return wrong(f"{call}: the loss at index {truth} is NaN. NaN == NaN is False; ask math.isfinite.")
+        if given is not None:
+            return wrong(
+                f"{call}, and {truth} is wanted: the index of the first loss that is NaN or infinite, counted from 0."
+            )
+        return wrong(
+            f"{call}, and {truth} is wanted: the loss there is NaN. Does the function return the index, or only print "
+            "it? Does it compare with NaN? NaN == NaN is False, and math.isfinite tells."
+        )
     return right("With the first bad step you know where to look, not yet why.")
+
+
+# The parts in the order of the three symptoms, and all words by which the chapter names each.
+WORDS = {
+    "storage": ("storage", "tensor and storage"),
+    "graph": ("graph", "autograd"),
+    "kernel": ("kernel", "dispatcher", "dispatcher and kernel"),
+}
 
 
 def _check_layers(answer: object) -> Outcome:
     if not isinstance(answer, (list, tuple)) or len(answer) != 3:
         return wrong("A list of three words is wanted, one for each symptom.")
-    truth = ["storage", "graph", "kernel"]
-    # The table names two of the parts by two words.
-    alike = {"dispatcher": "kernel", "dispatcher and kernel": "kernel", "tensor and storage": "storage"}
-    answer = [part.strip().lower() if isinstance(part, str) else part for part in answer]
-    answer = [alike.get(part, part) if isinstance(part, str) else part for part in answer]
-    for number, (expected, given) in enumerate(zip(truth, answer, strict=True), start=1):
-        if given not in truth:
-            return wrong(f"Answer {number} is {in_short(given)}; the parts are 'storage', 'graph' and 'kernel'.")
-        if given != expected:
+    for number, (expected, given) in enumerate(zip(WORDS, answer, strict=True), start=1):
+        word = given.strip().lower() if isinstance(given, str) else ""
+        if not any(word in words for words in WORDS.values()):
+            known = "; ".join(f"for the {part}: {', '.join(map(repr, words))}" for part, words in WORDS.items())
+            return wrong(f"Answer {number} is {in_short(given)}. The words are, {known}.")
+        if word not in WORDS[expected]:
             because = {
                 1: "The graph plays no part in saving. What is written is the block of memory behind the slice.",
                 2: "Storage holds numbers, a kernel computes them. Which gradient belongs to w is the graph's work.",

@@ -7,6 +7,7 @@ reader's function may raise: `check` catches that and names the input.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -176,7 +177,13 @@ def wasteful(answer: Callable) -> Outcome:
     given = answer(tensors)
     if isinstance(given, (str, dict)) or not isinstance(given, Iterable):
         return wrong(f"wasteful returned {kind_of(given)}; a set of names is wanted.")
-    given = set(given)
+    entries = list(islice(given, 100))
+    if others := [entry for entry in entries if not isinstance(entry, str)]:
+        return wrong(
+            f"wasteful returned {kind_of(given)} that holds {in_short(others[0])}; a set of names is wanted, which are "
+            "the keys of the dict, such as 'row'."
+        )
+    given = set(entries)
     for size in (1, 2, 4, 8):
         if given != {name for name, t in tensors.items() if t.untyped_storage().nbytes() > 2 * t.numel() * size}:
             continue

@@ -83,7 +83,7 @@ def new_strides(answer: Callable) -> Outcome:
             continue
         call = f"new_strides({shape}) gave {in_short(given)}"
         if fault := list_fault(given, "a tuple of strides"):
-            return wrong(f"{call}. {fault}")
+            return wrong(f"new_strides({shape}): {fault}")
         if len(shape) > 1 and same(tuple(reversed(truth)), given):
             return wrong(f"{call}: the right numbers backwards. The last dimension has stride 1.")
         if same(shape, given):
@@ -175,7 +175,7 @@ def channels_last_strides(answer: Callable) -> Outcome:
             continue
         call = f"For {shape} you gave {in_short(given)}"
         if fault := list_fault(given, "a tuple of four strides"):
-            return wrong(f"{call}. {fault}")
+            return wrong(f"For {shape}: {fault}")
         if same(torch.empty(shape).stride(), given):
             return wrong(f"{call}, the default order. In channels_last one step in C is one slot.")
         if same([truth[d] for d in (0, 2, 3, 1)], given):
