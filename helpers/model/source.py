@@ -144,6 +144,21 @@ def place_in_traceback(error: BaseException, stop: CodeType | None = None) -> Pl
     return found
 
 
+def node_in_traceback(error: BaseException) -> tuple[FrameType, ast.AST] | None:
+    """Return the innermost frame of the reader's code that an error passed, and the piece of code that was running."""
+    found, step = None, error.__traceback__
+    while step is not None:
+        if not is_library(step.tb_frame.f_code.co_filename):
+            found = step
+        step = step.tb_next
+    if found is None:
+        return None
+    code = found.tb_frame.f_code
+    where = next(islice(code.co_positions(), found.tb_lasti // 2, None), None)
+    node = _nodes("".join(linecache.getlines(code.co_filename))).get(tuple(where or ()))
+    return None if node is None else (found.tb_frame, node)
+
+
 def _owner(frame: FrameType) -> tuple[str, int]:
     """Return what to call the code of a frame, and the line on which that code starts."""
     while frame.f_code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>") and frame.f_back:

@@ -18,8 +18,9 @@ from typing import Any
 
 import torch
 
-from helpers.model.errors.failure import EXPLAINERS, Answer, Explainer, Failure, none_given
+from helpers.model.errors.failure import EXPLAINERS, Answer, Explainer, Failure, none_given, refused_by_parser
 from helpers.model.errors.frames import circle_of
+from helpers.model.errors.replay import replay
 from helpers.model.finding import Finding, HelperError, with_article
 from helpers.model.runs.run import Run
 from helpers.model.source import Place, is_library, place_in_traceback
@@ -159,14 +160,17 @@ def explain_caught(error: BaseException) -> ErrorFinding:
             call, given = code.co_name, (roots, *([local["inputs"]] if "inputs" in local and roots is not None else []))
         step = step.tb_next
     name = call or (place.expression.partition("(")[0].rpartition(".")[2] if place else type(error).__name__)
-    failure = Failure(error, Call(name, place, place.positional if place else 0), given, {})
+    parser = refused_by_parser(error, place)
+    called, args, kwargs = (not given and replay(error)) or ("", given, {})
+    name = called or parser or name
+    failure = Failure(error, Call(name, place, len(args) or (place.positional if place else 0)), args, kwargs)
     answer = _ask(failure)
     text, remedy = answer or _unknown(failure)
     return ErrorFinding(
         text=f"{text}.",
-        remedy=f"{remedy} {_WATCH}".strip() if answer is None or _needs_a_record(error) else remedy,
+        remedy=f"{remedy} {_WATCH}".strip() if answer is None or _needs_a_record(error, args) else remedy,
         error=type(error).__name__,
-        from_torch=bool(call),
+        from_torch=bool(call or parser),
         known=answer is not None,
         call=name,
         facts={"message": first_line(error), "line": place.line if place else None},
@@ -176,11 +180,13 @@ def explain_caught(error: BaseException) -> ErrorFinding:
 _WATCH = "Give the function that raised it, explain_error(f): a watched run tells more."
 
 
-def _needs_a_record(error: BaseException) -> bool:
-    """Say whether the cause of an error lies in an earlier line, which only a watched run can name."""
-    return any(part in first_line(error) for part in (*_OF_THE_GRAPH, "does not require grad"))
+def _needs_a_record(error: BaseException, args: tuple) -> bool:
+    """Say whether a watched run can name more: an earlier line that is the cause, or tensors that are not at hand."""
+    parts = (*_OF_THE_GRAPH, "does not require grad", *(() if args else _OF_THE_STORAGE))
+    return any(part in first_line(error) for part in parts)
 
 
+_OF_THE_STORAGE = ("view size is not compatible", "to a single memory location")
 _OF_THE_GRAPH = ("modified by an inplace operation", "through the graph a second time")
 
 
@@ -213,6 +219,7 @@ _TABLES = (
     "sizes",
     "storage",
     "values",
+    "parser",
 )
 
 
@@ -264,6 +271,8 @@ def _unseen(error: BaseException, place: Place | None) -> Failure | None:
     """Return a failure without arguments for what no mode sees: `from_numpy`, the `apply` of a Function, a thread."""
     if place is None:
         return None
+    if name := refused_by_parser(error, place):
+        return Failure(error, Call(name, place, place.positional), (), {})
     if isinstance(error, RuntimeError) and place.expression.partition("(")[0].endswith(".apply"):
         return Failure(error, Call("apply", place, place.positional), (), {})
     in_torch = type(error) is RuntimeError and _raised_in_torch(error)  # as in a thread, which no mode watches

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from helpers.model.source import Place
 from helpers.model.watch import Call, tensors_in
 
 Answer = tuple[str, str]  # the sentence without its full stop, and the remedy
@@ -49,6 +50,31 @@ class Failure:
 Explainer = Callable[[re.Match, Failure], Answer | None]
 # Pattern of a message -> the function that explains it. It may return None: then the next one is asked.
 EXPLAINERS: list[tuple[re.Pattern, Explainer]] = []
+
+
+# Messages of torch's argument parser; the second kind has the same words as those of Python's own functions.
+_PARSER = re.compile(
+    r"^(?:TensorBase\.)?(\w+)\(\)(?: received an invalid combination of arguments|: argument '\w+' .*must be|"
+    r" missing \d+ required positional arguments?: \")|^TensorBase\.(\w+)\(\) takes "
+)
+_LIKE_PYTHON = re.compile(
+    r"^(?:Tensor\.)?(\w+)\(\) (?:got an unexpected keyword argument|takes \d+ positional arguments? but)"
+)
+
+
+def refused_by_parser(error: BaseException, place: Place | None) -> str:
+    """Return the name of the torch function that did not take its arguments; "" for any other error."""
+    if not isinstance(error, TypeError):
+        return ""
+    if match := _PARSER.search(str(error)):
+        return match[1] or match[2]
+    match = _LIKE_PYTHON.search(str(error))
+    if match is None or place is None or not place.receiver:
+        return ""
+    # A method or a function of torch, written after a dot, and no function of that name of the reader's own.
+    called = place.expression.removeprefix(f"{place.receiver}.").partition("(")[0]
+    known = called == match[1] and hasattr(torch.Tensor, called)
+    return match[1] if known else ""
 
 
 def explains(pattern: str) -> Callable[[Explainer], Explainer]:

@@ -21,9 +21,11 @@ def _view(match: re.Match, failure: Failure) -> Answer | None:
     """`view` or `reshape` to a shape that the strides, or the number of elements, do not allow."""
     shape = _asked_shape(failure)
     if shape is None:
-        return None
+        return _view_in_general(match, failure)
     t = failure.args[0]
     layout, found = Layout.of(t), explain_view(t, shape)
+    if found.possible:  # the variables of a caught error may hold other tensors by now
+        return _view_in_general(match, failure)
     name = failure.operand(0, "the tensor")
     call = f"{failure.call.at}"
     why = found.text.rstrip(".")
@@ -41,6 +43,17 @@ def _view(match: re.Match, failure: Failure) -> Answer | None:
             found.remedy,
         )
     return f"{call} fails: {_lower(why)}", found.remedy
+
+
+def _view_in_general(match: re.Match, failure: Failure) -> Answer | None:
+    """The same where the tensor or the shape is not at hand."""
+    if not match[0].startswith("view size"):
+        return None
+    return (
+        f"{failure.call.at} fails: a dimension of the new shape would run over dimensions of the tensor whose strides "
+        "do not fit together, so no stride can describe it, and view never copies",
+        "Use reshape, which copies here.",
+    )
 
 
 def _lower(text: str) -> str:
@@ -64,7 +77,7 @@ def _overlap(match: re.Match, failure: Failure) -> Answer | None:
     """A write that would disturb its own source, or that would write one slot several times."""
     written, sources = _written_and_read(failure)
     if written is None:
-        return None
+        return _overlap_in_general(failure)
     name = failure.operand(0, "the written tensor")
     if "out" in failure.kwargs:
         name = failure.call.keyword("out", "the tensor given as `out`")
@@ -72,8 +85,23 @@ def _overlap(match: re.Match, failure: Failure) -> Answer | None:
     findings += [overlap_finding(written, t, name, failure.operand(i, "the source")) for i, t in sources]
     refused: OverlapFinding | None = next((f for f in findings if f.refused), None)
     if refused is None:
-        return None
+        return _overlap_in_general(failure)
     return f"{refused.text.rstrip('.')}{failure.call.where}", refused.remedy
+
+
+def _overlap_in_general(failure: Failure) -> Answer:
+    """The same where the tensors are not at hand: torch has one message for each of the two causes."""
+    if "more than one element of the written-to tensor" in str(failure.error):
+        return (
+            f"{failure.call.at} writes in place to a tensor in which several elements lie in one slot, as after "
+            "expand, and torch refuses that",
+            "Write to a clone of it, or to the tensor from which it was expanded.",
+        )
+    return (
+        f"{failure.call.at} writes to a part of a storage that overlaps with the part that it reads, so it would "
+        "change elements that are still to be read, and torch refuses that",
+        "Clone the source, with .clone().",
+    )
 
 
 def _written_and_read(failure: Failure) -> tuple[torch.Tensor | None, list[tuple[int, torch.Tensor]]]:
@@ -167,8 +195,9 @@ def _index(match: re.Match, failure: Failure) -> Answer:
 def _broadcast(match: re.Match, failure: Failure) -> Answer:
     a, b, dim = match.groups()
     shapes = " and ".join(str(tuple(t.shape)) for t in tensors_in(failure.args)[:2])
+    shapes = f"shapes {shapes}" if shapes else "the shapes"
     return (
-        f"{failure.call.at}: shapes {shapes} do not broadcast, because sizes {a} and {b} meet in "
+        f"{failure.call.at}: {shapes} do not broadcast, because sizes {a} and {b} meet in "
         f"dimension {dim} (counted so that the last dimensions stand under each other) and neither is 1",
         "Bring the dimension in place with unsqueeze or transpose before the operation.",
     )
