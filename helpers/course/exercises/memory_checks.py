@@ -34,8 +34,8 @@ def copying(answer: Any) -> Outcome:
         "a": "a makes a new result, but it reads m.T where it lies and copies no operand.",
         "b": "b copies: m.T is not contiguous.",
         "c": "c copies nothing: m is contiguous already, and contiguous() returns m itself.",
-        "d": "d copies: the two dimensions of m.T cannot merge.",
-        "e": "e copies nothing: the new shape splits and merges only where the strides allow it.",
+        "d": "d copies: no single stride leads through the elements of m.T in their order.",
+        "e": "e copies nothing: the strides (32, 16, 1) lead to these elements in this order.",
     }
     return compare_letters(answer, truth, why, "Measured, not guessed.")
 
