@@ -42,10 +42,10 @@ class Focus:
         entries = entries + (None,) * (t.dim() - len(entries))
         ranges = tuple(_range(d, entry, size) for d, (entry, size) in enumerate(zip(entries, t.shape, strict=True)))
         fixed = tuple(entry is not None and not isinstance(entry, slice) for entry in entries)
-        # PyTorch itself says where this part lies: it is a view too. A tensor without data has the same layout, and
-        # indexing it works also where the storage of `t` was made smaller.
+        # PyTorch itself says where this part lies: it is a view too. A tensor without data has the same strides, and
+        # indexing it works for every dtype, and where the storage of `t` was made smaller.
         index = tuple(r.start if one else slice(r.start, r.stop, r.step) for r, one in zip(ranges, fixed, strict=True))
-        blank = torch.empty_strided(tuple(t.shape), t.stride(), dtype=t.dtype, device="meta")
+        blank = torch.empty_strided(tuple(t.shape), t.stride(), dtype=torch.bool, device="meta")
         part = Layout.of(blank[index])
         part = replace(part, storage_offset=part.storage_offset + t.storage_offset())
         partial = tuple(len(r) < size for r, size in zip(ranges, t.shape, strict=True))

@@ -148,3 +148,23 @@ def test_a_number_that_no_float_holds_gets_a_sentence():
 def test_names_of_lines_need_not_be_texts_or_formulas():
     assert draw_lines({0: [1, 2], "$\\x$": [2, 1]}).sentence.startswith("0: 2 steps")
     assert draw_cost({0: len, 1: len}, sizes=[2, 3]).sentence.endswith("3×3: 0, 1.")
+
+
+ODD = {
+    "quantized": lambda: torch.quantize_per_tensor(torch.arange(6.0).view(2, 3), 0.1, 0, torch.quint8),
+    "eight bits": lambda: torch.ones(2, 3, dtype=torch.float8_e4m3fn),
+    "conjugate view": lambda: torch.ones(2, 3, dtype=torch.complex64).conj(),
+    "bits": lambda: torch.empty(2, 3, dtype=torch.bits8),
+    "meta": lambda: torch.empty(2, 3, device="meta"),
+    "parameter": lambda: torch.nn.Parameter(torch.ones(2, 3)),
+    "negated view": lambda: torch.ones(2, 3, dtype=torch.complex64).conj().imag,
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", ODD.values(), ids=ODD.keys())
+def test_a_focus_finds_its_slots_in_every_kind_of_tensor(make):
+    t = make()
+    step = t.stride(1)
+    slots = ", ".join(str(t.storage_offset() + t.stride(0) + i * step) for i in range(3))
+    assert f"row 1 reads slots {slots}" in draw_layout(t, focus=1).sentence
