@@ -138,3 +138,42 @@ def test_what_is_worked_out_is_what_the_call_was_given():
     assert (name, args[1:], kwargs) == ("view", (7, 1), {})
     assert args[0].data_ptr() == X[1:].data_ptr()
     assert args[0].stride() == X[1:, ::2].unsqueeze(0).stride()
+
+
+def of_a_dict():
+    state = {"w": X.T}
+    state["w"].view(-1)
+
+
+def with_arithmetic():
+    n = 1
+    X[n].view(4, n + 1)
+
+
+@pytest.mark.parametrize("fails", [of_a_dict, with_arithmetic])
+def test_a_caught_error_says_what_a_watched_run_says(fails):
+    found = explain_error(caught(fails))
+    assert found.text == explain_error(fails).text
+    assert found.known
+
+
+GENERAL = {
+    "shape (4, 2) holds 8 elements, but the tensor has 4.": lambda: same(X[0]).view(4, 2),
+    "shape (3, -1) has sizes beside the -1 that multiply to 3, which does not divide 4.": lambda: same(X[0]).view(
+        3, -1
+    ),
+    "more than one size is -1, and only one can be worked out from the others.": lambda: same(X).view(-1, -1),
+    "the tensor is empty, so the size that is -1 could be any number.": lambda: same(X[:0]).view(0, -1),
+}
+
+
+@pytest.mark.parametrize("cause", GENERAL)
+def test_a_shape_that_does_not_fit_is_read_from_the_message_where_the_tensor_is_not_at_hand(cause):
+    found = explain_error(caught(GENERAL[cause]))
+    assert found.text.endswith(f" fails: {cause}")
+
+
+def test_two_vectors_of_different_sizes_have_no_product():
+    found = explain_error(lambda: torch.ones(2) @ torch.ones(3))
+    assert "both need one size, and they have 2 and 3" in found.text
+    assert explain_error(lambda: torch.ones(2) @ torch.ones(2)).error == ""

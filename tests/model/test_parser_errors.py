@@ -87,3 +87,10 @@ def test_a_remedy_is_given_where_one_is_known():
     assert "// divides to an int" in explain_error(lambda: X.view(2.0, 6)).remedy
     assert explain_error(lambda: torch.cat(X, X)).remedy == "Put the tensors in a list: cat([a, b])."
     assert "torch.tensor" in explain_error(lambda: torch.sum(5)).remedy
+
+
+def test_an_entry_of_a_size_that_is_no_whole_number_is_named():
+    found = explain_error(lambda: torch.zeros((2, 3.5)))
+    assert "the argument `size` of zeros() has a float at position 2, and it takes a tuple of ints" in found.text
+    assert found.known
+    assert explain_error(lambda: torch.zeros((2, 3))).error == ""

@@ -54,7 +54,8 @@ EXPLAINERS: list[tuple[re.Pattern, Explainer]] = []
 
 # Messages of torch's argument parser; the second kind has the same words as those of Python's own functions.
 _PARSER = re.compile(
-    r"^(?:TensorBase\.)?(\w+)\(\)(?: received an invalid combination of arguments|: argument '\w+' .*must be|"
+    r"^(?:TensorBase\.)?(\w+)\(\)(?: received an invalid combination of arguments|"
+    r": argument '\w+' .*(?:must be|failed to unpack)|"
     r" missing \d+ required positional arguments?: \")|^TensorBase\.(\w+)\(\) takes "
 )
 _LIKE_PYTHON = re.compile(

@@ -53,6 +53,20 @@ def _argument(match: re.Match, failure: Failure) -> Answer:
     )
 
 
+@explains(
+    r"^(\w+)\(\): argument '(\w+)' failed to unpack the object at pos (\d+) with error "
+    r"\"type must be (.+?), ?but got (\w+)"
+)
+def _element(match: re.Match, failure: Failure) -> Answer:
+    """One entry of a tuple argument has a type that does not fit."""
+    name, argument, position, wanted, came = match.groups()
+    return (
+        f"{failure.call.at}: the argument `{argument}` of {name}() has {with_article(came)} at position {position}, "
+        f"and it takes {with_article(wanted)}",
+        "Give whole numbers where ints are taken: // divides to an int." if came == "float" else "",
+    )
+
+
 @explains(r"^(\w+)(?:\.__init__)?\(\) missing \d+ required positional arguments?: ([^\n]+)")
 def _missing(match: re.Match, failure: Failure) -> Answer | None:
     """An argument that has no default was not given. The parser of torch writes its name in double quotes."""

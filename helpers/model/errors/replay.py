@@ -7,7 +7,8 @@ nothing is worked out: names, numbers, views, and new tensors, which are made wi
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import add, floordiv, mul, sub
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ _VIEWS = {
     "squeeze", "narrow", "select", "diagonal", "unfold", "detach", "size", "dim", "numel",
 }  # fmt: skip
 _NEW = {"zeros", "ones", "empty", "rand", "randn", "arange"}
+_ARITHMETIC = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.FloorDiv: floordiv}
 _IN_PLACE = {ast.Add: "__iadd__", ast.Sub: "__isub__", ast.Mult: "__imul__", ast.Div: "__itruediv__"}
 
 
@@ -73,6 +75,8 @@ def _value(node: ast.AST | None, names: Mapping[str, Any]) -> Any:
             return names[name]
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(number))):
             return -number
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            return _number(_ARITHMETIC[type(op)], _value(left, names), _value(right, names))
         case ast.Tuple(elts=parts):
             return tuple(_value(part, names) for part in parts)
         case ast.List(elts=parts):  # a list as an index would copy, and `_part` knows it by its type
@@ -92,8 +96,16 @@ def _value(node: ast.AST | None, names: Mapping[str, Any]) -> Any:
     raise LookupError
 
 
+def _number(operation: Callable[[int, int], int], left: Any, right: Any) -> int:
+    if type(left) is int and type(right) is int:
+        return operation(left, right)
+    raise LookupError
+
+
 def _part(owner: Any, index: Any) -> Any:
-    """Return what a basic index reads; such an index makes a view."""
+    """Return what a basic index reads; such an index makes a view. Of a dict, what stands under a key."""
+    if type(owner) is dict and type(index) in (str, int):
+        return owner[index]
     parts = index if isinstance(index, tuple) else (index,)
     basic = all(part is None or part is ... or type(part) in (int, slice) for part in parts)
     if basic and (isinstance(owner, torch.Tensor) or type(owner) in (tuple, list, torch.Size)):

@@ -20,6 +20,11 @@ explains_plainly(
     "Pad them to one shape, as torch.nn.utils.rnn.pad_sequence does, or join them with cat.",
 )
 explains_plainly(
+    r"inconsistent tensor size, expected tensor \[(\d+)\] and src \[(\d+)\] to have the same number of elements",
+    "{call} multiplies two vectors element by element and sums, so both need one size, and they have {0} and {1}",
+    "Look at the shapes of both before this line; for a table of all products use torch.outer.",
+)
+explains_plainly(
     r"The shape of the mask \[(.*?)\] at index (\d+) does not match the shape of the indexed tensor \[(.*?)\]",
     "{call}: a mask has the sizes of the first dimensions of the tensor; it has [{0}], the tensor [{2}], and they "
     "differ in dimension {1}",

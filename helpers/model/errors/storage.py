@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import prod
 from typing import Any
 
 import torch
@@ -45,15 +46,26 @@ def _view(match: re.Match, failure: Failure) -> Answer | None:
     return f"{call} fails: {_lower(why)}", found.remedy
 
 
-def _view_in_general(match: re.Match, failure: Failure) -> Answer | None:
-    """The same where the tensor or the shape is not at hand."""
-    if not match[0].startswith("view size"):
-        return None
-    return (
-        f"{failure.call.at} fails: a dimension of the new shape would run over dimensions of the tensor whose strides "
-        "do not fit together, so no stride can describe it, and view never copies",
-        "Use reshape, which copies here.",
-    )
+def _view_in_general(match: re.Match, failure: Failure) -> Answer:
+    """The same where the tensor or the shape is not at hand: torch's message names the sizes."""
+    at = f"{failure.call.at} fails"
+    if match[0].startswith("view size"):
+        return (
+            f"{at}: a dimension of the new shape would run over dimensions of the tensor whose strides do not fit "
+            "together, so no stride can describe it, and view never copies",
+            "Use reshape, which copies here.",
+        )
+    if match[0].startswith("only one"):
+        return f"{at}: more than one size is -1, and only one can be worked out from the others", "Leave one -1 in it."
+    if match[0].startswith("is ambiguous"):
+        return f"{at}: the tensor is empty, so the size that is -1 could be any number", "Write that size down."
+    shape, numel = re.search(r"\[(.*?)\]' is invalid for input of size (\d+)", str(failure.error)).groups()
+    sizes = [int(size) for size in shape.split(",") if size.strip()]
+    known = prod(size for size in sizes if size != -1)
+    why = f"holds {known:,} elements, but the tensor has {int(numel):,}"
+    if -1 in sizes:
+        why = f"has sizes beside the -1 that multiply to {known:,}, which does not divide {int(numel):,}"
+    return f"{at}: shape ({shape}) {why}", f"Choose sizes that multiply to {int(numel):,}; one of them may be -1."
 
 
 def _lower(text: str) -> str:
@@ -64,7 +76,7 @@ def _asked_shape(failure: Failure) -> tuple[int, ...] | None:
     """Return the shape that a failed view or reshape was given."""
     if failure.name in ("view_as", "reshape_as") and len(failure.args) == 2:
         return tuple(failure.args[1].shape)
-    if failure.name not in ("view", "reshape") or not isinstance(failure.args[0], torch.Tensor):
+    if failure.name not in ("view", "reshape") or not isinstance(next(iter(failure.args), None), torch.Tensor):
         return None
     rest: Any = failure.args[1:] or failure.kwargs.get("size") or failure.kwargs.get("shape")
     if rest and len(rest) == 1 and isinstance(rest[0], list | tuple):
