@@ -17,7 +17,9 @@ from helpers.model.views import explain_view
 from helpers.model.watch import tensors_in
 
 
-@explains(r"view size is not compatible|is invalid for input of size|only one dimension can be inferred|is ambiguous")
+@explains(
+    r"view size is not compatible|is invalid for input of size|only one dimension can be inferred|-1 can be any value"
+)
 def _view(match: re.Match, failure: Failure) -> Answer | None:
     """`view` or `reshape` to a shape that the strides, or the number of elements, do not allow."""
     shape = _asked_shape(failure)
@@ -57,7 +59,7 @@ def _view_in_general(match: re.Match, failure: Failure) -> Answer:
         )
     if match[0].startswith("only one"):
         return f"{at}: more than one size is -1, and only one can be worked out from the others", "Leave one -1 in it."
-    if match[0].startswith("is ambiguous"):
+    if match[0].startswith("-1"):
         return f"{at}: the tensor is empty, so the size that is -1 could be any number", "Write that size down."
     shape, numel = re.search(r"\[(.*?)\]' is invalid for input of size (\d+)", str(failure.error)).groups()
     sizes = [int(size) for size in shape.split(",") if size.strip()]
