@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +73,7 @@ def is_array(thing: Any) -> bool:
     return not issubclass(type(thing), torch.Tensor)
 
 
-def sharer_of(m: Met, t: Met | None) -> Sharer:
+def sharer_of(m: Met, t: Met) -> Sharer:
     if is_array(m.thing):
         kind = "NumPy array" if type(m.thing).__module__.startswith("numpy") else type(m.thing).__name__
         relation, offset = kind, 0
@@ -84,9 +85,9 @@ def sharer_of(m: Met, t: Met | None) -> Sharer:
     )
 
 
-def _relation(m: Met, t: Met | None) -> str:
+def _relation(m: Met, t: Met) -> str:
     """Say how the tensor `m` is linked to the tensor `t`."""
-    if t is None or is_array(t.thing):
+    if is_array(t.thing):
         return "tensor"
     if m.thing is t.thing:
         return "the same tensor object"
@@ -108,10 +109,10 @@ def single_finding(own: Met, met: list[Met], name: str, everywhere: bool) -> Sha
     code, kind = name or "x", "array" if is_array(own.thing) else "tensor"
     shown = f"`{name}`" if name else f"the {kind}"
     others = [m for m in met if m.thing is not own.thing and m.block.same_memory(own.block)]
-    common = {id(m.thing): in_common(own.block, m.block) for m in others}
+    common = [in_common(own.block, m.block) for m in others]
     sharers = tuple(sharer_of(m, own) for m in others)
-    readers = tuple(sharer_of(m, own) for m in others if common[id(m.thing)] != 0)
-    beside = tuple(sharer_of(m, own) for m in others if common[id(m.thing)] == 0)
+    readers = [s for s, shared in zip(sharers, common, strict=True) if shared != 0]
+    beside = [s for s, shared in zip(sharers, common, strict=True) if shared == 0]
     also = tuple(n for m in met if m.thing is own.thing for n in m.names if n != name and not is_record(n))
     unseen = _unseen(own, others) if everywhere else 0
     hidden = f"; {_owners(unseen)} them alive{' too' if sharers else ''}" if unseen else ""
@@ -125,7 +126,7 @@ def single_finding(own: Met, met: list[Met], name: str, everywhere: bool) -> Sha
         parameter = next((s for s in readers if s.parameter), None)
         if parameter and not own.parameter:
             effect = f"every optimizer step that writes {parameter.shown} changes {shown} too"
-        elif not beside and all(common[id(m.thing)] == nbytes == _elements_nbytes(m.block) for m in others):
+        elif all(shared == nbytes == s.nbytes for s, shared in zip(sharers, common, strict=True)):
             effect = "an in-place write to one is seen through all"
         else:
             effect = "an in-place write to an element is seen through each of them that reads it"
@@ -152,7 +153,7 @@ def _elements_nbytes(block: Block) -> int:
     return block.numel * block.itemsize
 
 
-def _named(sharers: tuple[Sharer, ...]) -> str:
+def _named(sharers: Sequence[Sharer]) -> str:
     """Return the first three in words."""
     return ", ".join(str(s) for s in sharers[:3]) + (f" and {len(sharers) - 3} more" if len(sharers) > 3 else "")
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from os.path import dirname, join, realpath
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 
 import torch
 
@@ -115,14 +115,16 @@ def caller_arguments() -> tuple[str, ...]:
 
 def place_of(frame: FrameType) -> Place:
     """Return the spot at which a frame is running."""
-    code = frame.f_code
-    where = next(islice(code.co_positions(), frame.f_lasti // 2, None), None)
+    code, line = frame.f_code, frame.f_lineno
     owner, first = _owner(frame)
-    line = frame.f_lineno
-    if where is None or None in where:
-        where = (line, line, 0, 0)
     stores = code.co_code[frame.f_lasti] in _STORES
-    return _place(code.co_filename, line, tuple(where), owner, first, stores)
+    return _place(code.co_filename, line, _range_at(code, frame.f_lasti, line), owner, first, stores)
+
+
+def _range_at(code: CodeType, instruction: int, line: int) -> Range:
+    """Return the range of the piece of code that an instruction came from; the line where Python did not keep it."""
+    where = next(islice(code.co_positions(), instruction // 2, None), None)
+    return (line, line, 0, 0) if where is None or None in where else tuple(where)
 
 
 def place_in_traceback(error: BaseException, stop: CodeType | None = None) -> Place | None:
@@ -130,33 +132,33 @@ def place_in_traceback(error: BaseException, stop: CodeType | None = None) -> Pl
 
     Frames outside the function with the code `stop`, the helper's own that called the reader, are left out.
     """
-    found, inside = None, stop is None
-    step = error.__traceback__
-    while step is not None:
-        frame = step.tb_frame
-        if inside and not is_library(frame.f_code.co_filename):
-            where = next(islice(frame.f_code.co_positions(), step.tb_lasti // 2, None), None)
-            if where is None or None in where:
-                where = (step.tb_lineno, step.tb_lineno, 0, 0)
-            found = _place(frame.f_code.co_filename, step.tb_lineno, tuple(where), *_owner(frame))
-        inside = inside or frame.f_code is stop
-        step = step.tb_next
-    return found
+    if (step := _innermost(error, stop)) is None:
+        return None
+    code, line = step.tb_frame.f_code, step.tb_lineno
+    return _place(code.co_filename, line, _range_at(code, step.tb_lasti, line), *_owner(step.tb_frame))
 
 
 def node_in_traceback(error: BaseException) -> tuple[FrameType, ast.AST] | None:
     """Return the innermost frame of the reader's code that an error passed, and the piece of code that was running."""
-    found, step = None, error.__traceback__
-    while step is not None:
-        if not is_library(step.tb_frame.f_code.co_filename):
-            found = step
-        step = step.tb_next
-    if found is None:
+    if (step := _innermost(error)) is None:
         return None
-    code = found.tb_frame.f_code
-    where = next(islice(code.co_positions(), found.tb_lasti // 2, None), None)
-    node = _nodes("".join(linecache.getlines(code.co_filename))).get(tuple(where or ()))
-    return None if node is None else (found.tb_frame, node)
+    code = step.tb_frame.f_code
+    nodes = _nodes("".join(linecache.getlines(code.co_filename)))
+    node = nodes.get(_range_at(code, step.tb_lasti, step.tb_lineno))
+    return None if node is None else (step.tb_frame, node)
+
+
+def _innermost(error: BaseException, stop: CodeType | None = None) -> TracebackType | None:
+    """Return the last step of a traceback in the reader's code; with `stop`, only inside of that function."""
+    found, inside = None, stop is None
+    step = error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        if inside and not is_library(code.co_filename):
+            found = step
+        inside = inside or code is stop
+        step = step.tb_next
+    return found
 
 
 def _owner(frame: FrameType) -> tuple[str, int]:

@@ -13,14 +13,7 @@ import torch.nn as nn
 
 from helpers import explain_dispatch, explain_error
 from helpers.model.finding import HelperError
-
-
-def caught(fn) -> Exception:
-    try:
-        fn()
-    except Exception as error:
-        return error
-    raise AssertionError("nothing was raised")
+from tests.model.failing import caught
 
 
 def edited():

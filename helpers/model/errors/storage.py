@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from math import prod
 from typing import Any
 
 import torch
@@ -49,8 +48,8 @@ def _view(match: re.Match, failure: Failure) -> Answer | None:
 
 
 def _view_in_general(match: re.Match, failure: Failure) -> Answer:
-    """The same where the tensor or the shape is not at hand: torch's message names the sizes."""
-    at = f"{failure.call.at} fails"
+    """The same where the tensor is not at hand: torch's message names the sizes that it counted."""
+    at, message = f"{failure.call.at} fails", str(failure.error)
     if match[0].startswith("view size"):
         return (
             f"{at}: a dimension of the new shape would run over dimensions of the tensor whose strides do not fit "
@@ -59,15 +58,10 @@ def _view_in_general(match: re.Match, failure: Failure) -> Answer:
         )
     if match[0].startswith("only one"):
         return f"{at}: more than one size is -1, and only one can be worked out from the others", "Leave one -1 in it."
-    if match[0].startswith("-1"):
-        return f"{at}: the tensor is empty, so the size that is -1 could be any number", "Write that size down."
-    shape, numel = re.search(r"\[(.*?)\]' is invalid for input of size (\d+)", str(failure.error)).groups()
-    sizes = [int(size) for size in shape.split(",") if size.strip()]
-    known = prod(size for size in sizes if size != -1)
-    why = f"holds {known:,} elements, but the tensor has {int(numel):,}"
-    if -1 in sizes:
-        why = f"has sizes beside the -1 that multiply to {known:,}, which does not divide {int(numel):,}"
-    return f"{at}: shape ({shape}) {why}", f"Choose sizes that multiply to {int(numel):,}; one of them may be -1."
+    shape = tuple(int(size) for size in re.search(r"\[(.*?)\]", message)[1].split(",") if size.strip())
+    numel = int(re.search(r"(?:input of size|tensor of) (\d+)", message)[1])
+    found = explain_view(torch.empty(numel, device="meta"), shape)
+    return f"{at}: {_lower(found.text.rstrip('.'))}", found.remedy
 
 
 def _lower(text: str) -> str:
