@@ -75,6 +75,8 @@ def test_visible_slots_cover_the_storage_without_overlap(total, wanted):
     assert [slot for first, last in pairs for slot in range(first, last + 1)] == list(range(total))
     assert wanted | {0, total - 1} <= {first for first, last in pairs if first == last}
     assert all(last - first >= 2 for first, last in pairs if last > first)
+    fillers = {first for first, last in pairs if first == last} - wanted - {0, 1, total - 1}
+    assert not any({slot, slot + 1, slot + 2} <= fillers for slot in fillers)  # three would have been a gap
 
 
 DTYPES = [

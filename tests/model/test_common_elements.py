@@ -77,6 +77,37 @@ def test_a_second_name_of_one_tensor_is_told():
     assert second is first
 
 
+def test_a_tensor_asked_by_an_expression_is_called_by_a_name_that_leads_to_it():
+    holder = {"tail": None, "base": torch.ones(4)}
+    holder["tail"] = holder["base"][1:]
+    found = find_sharers(holder.get("base"))
+    assert found.text.startswith("The 16 bytes of `holder['base']` are shared with `holder['tail']` (a view of it")
+    assert found.remedy == "holder['base'].clone() has memory of its own."
+    named = holder["base"]
+    assert find_sharers(holder.get("base")).remedy == "named.clone() has memory of its own."
+    assert named.numel() == 4
+
+
+def test_parameters_on_one_block_are_tied_only_where_they_begin_together():
+    flat = torch.zeros(12)
+    model = nn.ParameterDict({"a": nn.Parameter(flat[:6]), "b": nn.Parameter(flat[6:])})
+    assert find_sharers(model).text.startswith("Both entries lie in one block of 48 bytes, which belongs to tensor")
+    model["b"] = nn.Parameter(flat[:6])
+    assert find_sharers(model).text.startswith("2 of 2 entries are parameters on one memory")
+
+
+def test_three_places_of_a_shared_parameter_are_named_and_more_are_counted():
+    shared = nn.Linear(2, 2, bias=False)
+    assert (
+        "`m[0].weight` and `m[1].weight` and `m[2].weight`; a step"
+        in find_sharers(m := nn.ModuleList([shared] * 3)).text
+    )
+    assert (
+        "`m[0].weight`, `m[1].weight`, `m[2].weight` and 2 more; a step"
+        in find_sharers(m := nn.ModuleList([shared] * 5)).text
+    )
+
+
 def test_a_gradient_is_no_part_of_the_tensor_that_is_asked():
     p = torch.ones(2, requires_grad=True)
     cut = p.detach()
@@ -133,5 +164,9 @@ def test_arrays_with_gaps_and_backward_steps_are_compared_element_by_element():
     even, odd, back = array[::2], array[1::2], array[::-2]
     assert "no element in common" in find_sharers(even, among={"odd": odd}).text
     assert "shared with `back`" in find_sharers(odd, among={"back": back}).text
+    square = np.zeros((4, 6))
+    upside_down, right, upper = square[::-1, :3], square[:, 3:], square[:2]
+    assert "no element in common" in find_sharers(upside_down, among={"right": right}).text
+    assert "shared with `upper`" in find_sharers(upside_down, among={"upper": upper}).text
     records = np.zeros(3, dtype=[("a", "i1"), ("b", "f4")])
     assert find_sharers(records["b"], among={"records": records}).sharers
