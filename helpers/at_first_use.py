@@ -12,6 +12,8 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
+from helpers.model.finding import HelperError
+
 
 class AtFirstUse:
     """Stand for the function `name` of `module`; import it when it is first called or asked about."""
@@ -23,7 +25,17 @@ class AtFirstUse:
     def __wrapped__(self) -> Callable:
         return getattr(import_module(self.__module__), self.__name__)
 
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        """The names of the parameters with their defaults, without types."""
+        given = inspect.signature(self.__wrapped__).parameters.values()
+        return inspect.Signature([parameter.replace(annotation=inspect.Parameter.empty) for parameter in given])
+
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise HelperError(f"{self.__name__} takes {self._signature}: {error}") from None
         return self.__wrapped__(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:

@@ -12,6 +12,7 @@ import torch
 
 import helpers
 from helpers.at_first_use import AtFirstUse
+from helpers.model.finding import HelperError
 
 STAND_INS = [name for name in helpers.__all__ if isinstance(getattr(helpers, name), AtFirstUse)]
 
@@ -56,3 +57,27 @@ def test_a_stand_in_binds_as_an_attribute_of_a_class_as_its_function_does():
 
 def test_a_stand_in_calls_its_function_with_what_it_was_given():
     assert AtFirstUse("textwrap", "shorten")("one two", width=5, placeholder="…") == "one…"
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda: helpers.draw_layout(torch.ones(2), 1),
+            r"draw_layout takes \(t, \*, focus=None\): too many positional",
+        ),
+        (lambda: helpers.draw_layout(torch.ones(2), foci=1), "got an unexpected keyword argument 'foci'"),
+        (
+            lambda: helpers.find_copies(),
+            r"find_copies takes \(fn, \*args, \*\*kwargs\): missing a required argument: 'fn'",
+        ),
+    ],
+)
+def test_a_call_with_other_arguments_than_the_function_takes_is_one_sentence(call, sentence):
+    with pytest.raises(HelperError, match=sentence):
+        call()
+
+
+def test_a_wrong_call_inside_the_function_keeps_its_own_error():
+    with pytest.raises(TypeError, match="not supported between"):
+        AtFirstUse("textwrap", "shorten")("one two", width="five")

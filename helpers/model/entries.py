@@ -80,6 +80,7 @@ def _one_memory(
 ) -> Sharers:
     """All entries lie on one memory: case 10, one buffer that was refilled, when they also start at one address."""
     same = len({m.block.first for m in own}) == 1
+    refilled = ordered and len({m.block.shape for m in own}) == 1
     sharers = tuple(sharer_of(m, own[0]) for m in outside)
     block = Ranges(m.block for m in [*own, *outside])
     ours = {id(m.thing) for m in own}
@@ -90,7 +91,7 @@ def _one_memory(
     belongs = f", which belongs to {owner.kind} `{owner.name}`" if owner else ""
     place = "start at the same address" if same else f"lie in one block of {block.nbytes:,} bytes"
     if same:
-        verdict = f"they are one piece of memory {'that was refilled' if ordered else 'under several names'}"
+        verdict = f"they are one piece of memory {'that was refilled' if refilled else 'under several names'}"
     else:
         verdict = OVERLAPPING if any_in_common([m.block for m in own]) else ALIVE
     if same and owner:

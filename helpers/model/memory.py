@@ -32,7 +32,8 @@ class Block:
 
     `space` tells address spaces apart: a device, or a single storage when it has no memory of its own.
     `start` is the address of the storage's first byte, `first` that of the tensor's first element.
-    `nbytes` is the size of the storage in bytes. `key` is equal for tensors on one storage.
+    `nbytes` is the size of the storage in bytes. `key` is equal for tensors on one storage. `foreign` memory was not
+    allocated by torch: it belongs to a NumPy array, a buffer or a file.
     """
 
     key: int
@@ -43,6 +44,7 @@ class Block:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     itemsize: int
+    foreign: bool = False
 
     @property
     def numel(self) -> int:
@@ -95,12 +97,14 @@ def block_of(t: torch.Tensor) -> Block | None:
             t = unwrapped(t)
             storage, key = t.untyped_storage(), storage_key(t)
             nbytes, stride, offset = storage.nbytes(), t.stride(), t.storage_offset()
+            foreign = not storage.resizable()
             start = 0 if storage.device.type == "meta" else storage.data_ptr()  # fake tensors have a meta storage
         except (NotImplementedError, RuntimeError):  # torch's answer for a tensor that has no storage
             return None
         size = t.element_size()
         space = str(t.device) if start else f"storage {key}"
-        return Block(key, space, start, nbytes, start + offset * size, tuple(torch.Tensor.size(t)), stride, size)
+        first, shape = start + offset * size, tuple(torch.Tensor.size(t))
+        return Block(key, space, start, nbytes, first, shape, stride, size, foreign)
 
 
 def layout_of(t: Any) -> Layout | None:
@@ -130,16 +134,28 @@ def reached_nbytes(blocks: Sequence[Block]) -> int | None:
 def overlap(a: Block, b: Block) -> tuple[int, int]:
     """Return how many elements of `a` share a byte with `b`, and how many bytes both read.
 
-    Raises HelperError when the common range is longer than 2**28 units and one of the two has gaps.
+    Each element of `a` is looked at: it must have bytes of its own, as what torch writes to has. Raises HelperError
+    when the common range is longer than 2**28 units and one of the two has gaps.
     """
-    if not a.numel or not b.numel or a.space != b.space:
+    nbytes = _both_read(a, b)
+    if not nbytes:
         return 0, 0
     low, high = max(a.first, b.first), min(a.end, b.end)
-    if low >= high:
-        return 0, 0
     if a.dense and b.dense:
-        whole = (high - a.first + a.itemsize - 1) // a.itemsize - (low - a.first) // a.itemsize
-        return whole, high - low
+        return (high - a.first + a.itemsize - 1) // a.itemsize - (low - a.first) // a.itemsize, nbytes
+    low, high, unit = _extent([a, b])
+    theirs = _row(low, high, unit)
+    _mark(theirs, b, low, unit)
+    return int(_through(theirs, a, low, unit).any(dim=-1).sum()), nbytes
+
+
+def _both_read(a: Block, b: Block) -> int:
+    """Return how many bytes both read, with work and memory bounded by the range that they spread over."""
+    low, high = max(a.first, b.first), min(a.end, b.end)
+    if not a.numel or not b.numel or a.space != b.space or low >= high:
+        return 0
+    if a.dense and b.dense:
+        return high - low
     low, high, unit = _extent([a, b])
     if (high - low) // unit > MOST_UNITS:
         raise HelperError(
@@ -148,14 +164,13 @@ def overlap(a: Block, b: Block) -> tuple[int, int]:
     mine, theirs = _row(low, high, unit), _row(low, high, unit)
     _mark(mine, a, low, unit)
     _mark(theirs, b, low, unit)
-    elements = int(_through(theirs, a, low, unit).any(dim=-1).sum())
-    return elements, int((mine & theirs).sum()) * unit
+    return int((mine & theirs).sum()) * unit
 
 
 def in_common(a: Block, b: Block) -> int | None:
     """Return how many bytes both read; None where that cannot be counted (see `overlap`)."""
     try:
-        return overlap(_forwards(a), _forwards(b))[1]
+        return _both_read(_forwards(a), _forwards(b))
     except HelperError:
         return None
 

@@ -105,6 +105,11 @@ def _block(t: torch.Tensor, role: str) -> Block:
     block = block_of(t)
     if block is None:
         raise HelperError(f"the tensor given as `{role}` has no storage that could be compared")
+    if block.numel and block.end - block.start > block.nbytes:
+        raise HelperError(
+            f"the tensor given as `{role}` needs {block.end - block.start:,} bytes, and its storage was resized to "
+            f"{block.nbytes:,}: it has elements without memory"
+        )
     return block
 
 

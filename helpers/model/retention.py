@@ -20,7 +20,9 @@ from helpers.model.layout import Layout, stride_zero
 from helpers.model.memory import Block, Ranges, block_of, reached_nbytes
 from helpers.model.owners import Walk, names_in
 from helpers.model.source import caller_frame, pick, place_of, reader_frame
-from helpers.model.words import counted
+from helpers.model.words import counted, listed
+
+OWN_SIZE = "a clone has a storage of its own size."
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -88,17 +90,19 @@ def _tensor(t: torch.Tensor, block: Block, name: str, frame: FrameType | None) -
         "is_view": base is not None,
         "base_name": base_name,
     }
-    remedy = ""
+    remedy, beside = "", _kept_beside([t])
     if not block.nbytes and (device := device_of_private_key()) == t.device.type != "privateuseone":
         text = f"{name} is on the device {device}, whose memory PyTorch does not see: its storage tells 0 bytes"
     elif block.numel and block.end - block.start > block.nbytes:
         text, remedy = _resized(name, block)
     elif share.used < block.nbytes:
-        text, remedy = _small_part(name, share, base is not None and base_name is None)
+        text, remedy = _small_part(name, block, share, base is not None and base_name is None)
     elif block.numel * block.itemsize > share.used:
         text = _repeated(name, block)
     else:
-        text = f"{name} uses all {block.nbytes:,} bytes of its storage: holding or saving it keeps nothing else"
+        text = f"{name} uses all {block.nbytes:,} bytes of its storage: saving it writes nothing else"
+        text += "" if beside else ", and holding it keeps nothing else"
+    text += f"; {beside}" if beside else ""
     return StorageFinding(text=f"{text}.", remedy=remedy, facts=facts, keepers=_keepers([share]), **numbers)
 
 
@@ -111,17 +115,38 @@ def _resized(name: str, block: Block) -> tuple[str, str]:
     )
 
 
-def _small_part(name: str, share: _Share, nameless_base: bool) -> tuple[str, str]:
+def _small_part(name: str, block: Block, share: _Share, nameless_base: bool) -> tuple[str, str]:
     """A tensor that reads a part of its storage; a base that no name leads to is kept by the view alone."""
-    text = f"{name} {_uses(share)}: saving or holding it keeps {_times(share.nbytes, share.used)} its size"
+    text, elements = f"{name} {_uses(share)}", block.numel * block.itemsize
+    if elements >= share.nbytes:
+        return (
+            f"{text}, some slots several times: saving or holding it keeps {share.nbytes:,} bytes, and a clone() would "
+            f"take {elements:,}",
+            "",
+        )
+    text += ": saving or holding it keeps " + (
+        f"{_times(share.nbytes, share.used)} its size" if elements else "them all"
+    )
     if not nameless_base:
-        return text, "clone() it first: a clone has a storage of its own size."
+        return text, f"clone() it first: {OWN_SIZE}"
     it, its = (name, f"{name.strip('`')}._base") if name.startswith("`") else ("it", "its _base")
     return (
         f"{text}; {it} is a view whose _base is a tensor that no name refers to: {its} keeps that tensor and its "
         "storage alive",
-        "Keep a clone() of the part you need and drop the view: a clone has a storage of its own size.",
+        f"Keep a clone() of the part you need and drop the view: {OWN_SIZE}",
     )
+
+
+def _kept_beside(tensors: list[torch.Tensor]) -> str:
+    """Return what tensors keep alive beside their storages, as the end of a sentence; nothing if that is nothing."""
+    with plain_access():
+        graphs = sum(t.grad_fn is not None for t in tensors)
+        grads = sum(t.is_leaf and t.grad is not None for t in tensors)
+    foreign = any(b.foreign for t in tensors if (b := block_of(t)) is not None)
+    it, its = ("it", "its") if len(tensors) == 1 else ("them", "their")
+    kept = [f"the graph behind {its} grad_fn with all that it saved"] * (graphs > 0) + [f"{its} grad"] * (grads > 0)
+    kept += [f"what owns {its} memory, such as a NumPy array, which torch does not see"] * foreign
+    return f"holding {it} also keeps {listed(kept)}" if kept else ""
 
 
 def _repeated(name: str, block: Block) -> str:
@@ -143,6 +168,7 @@ def _container(obj: Any, root: str) -> StorageFinding:
         walk.close()
     module = isinstance(obj, torch.nn.Module)
     found = [(n, t, m) for n, t, m in found if not (module and n.endswith(".grad"))]
+    beside = "" if module else _kept_beside([t for _, t, _ in found])
     skipped = {n: t for n, t, _ in found if block_of(t) is None}
     found = [(n, block_of(t), m) for n, t, m in found if n not in skipped]
     if not found:
@@ -166,16 +192,18 @@ def _container(obj: Any, root: str) -> StorageFinding:
     if used >= pinned:
         text = f"{tensors} use{s} all {pinned:,} bytes of {counted(len(shares), 'storage')}{once}"
         nothing = "nothing else is kept or saved" if not skipped else f"nothing else of {'it' if s else 'them'} is kept"
+        nothing = f"nothing else is saved; {beside}" if beside else nothing
         return StorageFinding(text=f"{text}: {nothing}{left_out(skipped)}.", facts=facts, **numbers)
     worst = max(shares, key=lambda s: s.nbytes - s.used)
     who = f"`{worst.names[0]}`" if len(worst.names) == 1 else f"`{worst.names[0]}` with {len(worst.names) - 1} more"
+    more = f", {_times(pinned, used)} as much" if used else ""
     text = (
         f"{tensors} use{s} {used:,} bytes and keep{s} {pinned:,} bytes "
-        f"alive in {counted(len(shares), 'storage')}{once}, {_times(pinned, used)} as much: {who} {_uses(worst)}"
+        f"alive in {counted(len(shares), 'storage')}{once}{more}: {who} {_uses(worst)}"
     )
     return StorageFinding(
-        text=f"{text}{left_out(skipped)}.",
-        remedy="clone() each part before it is kept or saved: a clone has a storage of its own size.",
+        text=f"{text}{f'; {beside}' if beside else ''}{left_out(skipped)}.",
+        remedy=f"clone() each part before it is kept or saved: {OWN_SIZE}",
         facts=facts,
         keepers=_keepers(shares),
         **numbers,
@@ -216,8 +244,6 @@ def _uses(share: _Share) -> str:
 
 def _times(whole: int, part: int) -> str:
     """Return a ratio such as 100,000× or 1.5×."""
-    if part == 0:
-        return f"{whole:,} bytes, and nothing is"
     ratio = whole / part
     return f"{ratio:,.0f}×" if ratio >= 10 or ratio == int(ratio) else f"{ratio:.2g}×"
 

@@ -113,9 +113,15 @@ def single_finding(own: Met, met: list[Met], name: str, everywhere: bool) -> Sha
     sharers = tuple(sharer_of(m, own) for m in others)
     readers = [s for s, shared in zip(sharers, common, strict=True) if shared != 0]
     beside = [s for s, shared in zip(sharers, common, strict=True) if shared == 0]
-    also = tuple(n for m in met if m.thing is own.thing for n in m.names if n != name and not is_record(n))
+    also = tuple(
+        n for m in met if m.thing is own.thing for n in m.names if n != name and not (everywhere and is_record(n))
+    )
     unseen = _unseen(own, others) if everywhere else 0
     hidden = f"; {_owners(unseen)} them alive{' too' if sharers else ''}" if unseen else ""
+    if own.block.foreign and everywhere and not any(is_array(m.thing) for m in others):
+        hidden += (
+            "; torch did not allocate this memory, so something without a name here, such as a NumPy array, owns it"
+        )
 
     nbytes = _elements_nbytes(own.block)
     whole = own.block.nbytes == nbytes
@@ -173,4 +179,5 @@ def _unseen(own: Met, others: list[Met]) -> int:
     if is_array(own.thing):
         return 0
     known = 1 + sum(not is_array(m.thing) and m.block.key == own.block.key for m in others)
-    return max(0, storage_use_count(own.thing) - known)
+    with plain_access():
+        return max(0, storage_use_count(own.thing) - known)

@@ -7,6 +7,7 @@ same object). What they have in common is a range of bytes, so that is what is c
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -38,7 +39,9 @@ def find_sharers(t: Any, among: Any = None) -> Sharers:
     frame = caller_frame()
     texts = place_of(frame).arguments if frame else ()
     names = names_in(frame) if frame else {}
-    name = next((n for n, thing in names.items() if thing is t), None) or pick(texts, 0, "").strip("`")
+    called = next((n for n, thing in names.items() if thing is t), "")
+    written = _plainly(pick(texts, 0, "").strip("`"))
+    name = called or written if among is None else written or called
     if isinstance(t, torch.Tensor) and memory_of(t) is None:
         reason = no_strides(t) or "a tensor came that has no storage"
         raise HelperError(f"find_sharers needs a tensor with memory, but {reason}")
@@ -59,7 +62,7 @@ def find_sharers(t: Any, among: Any = None) -> Sharers:
             met = list(_meet(_walk_among(walk, among, pick(texts, 1, "among").strip("`")), passed))
             _require_place(among, met, passed)
         if len(own) == 1 and own[0].thing is t:
-            if not name.isidentifier():
+            if among is None and not name.isidentifier():
                 name = next((m.names[0] for m in met if m.thing is t), name)
             return single_finding(own[0], met, name, everywhere=among is None)
         others, updating = _beyond(own, met)
@@ -81,6 +84,17 @@ def _beyond(own: list[Met], met: list[Met]) -> tuple[list[Met], list[str]]:
         if left:
             others.append(replace(m, names=left))
     return others, list(dict.fromkeys(updating))
+
+
+def _plainly(expression: str) -> str:
+    """Return an expression as the names of a walk are written: `d["w"]` as `d['w']`, and `a + b` as `(a + b)`."""
+    try:
+        tree = ast.parse(expression, mode="eval").body
+    except SyntaxError:
+        return expression
+    plain = ast.unparse(tree)
+    whole = ast.Name | ast.Attribute | ast.Subscript | ast.Call | ast.List | ast.Tuple | ast.Dict | ast.Set
+    return plain if isinstance(tree, whole | ast.ListComp | ast.DictComp | ast.Constant) else f"({plain})"
 
 
 def _walk_among(walk: Walk, among: Any, text: str) -> Iterator[Held]:
@@ -122,10 +136,14 @@ def _meet(held: Iterable[Held], skipped: dict[str, torch.Tensor] | None = None) 
 def _nameless(met: list[Met], own: list[Met]) -> list[Met]:
     """Return the living tensors on the memory of `own` that were not met by name.
 
-    An array made by `.numpy()` holds a tensor of its own as its base: the array stands for it.
+    An array made by `.numpy()` holds a tensor of its own as its base: the array stands for it, unless that tensor is
+    all that is left of the one that the array was made from.
     """
-    known = {id(m.thing) for m in met + own} | {id(array_base(m.thing)) for m in met + own}
-    memory = Ranges(m.block for m in own)
+    memory, asked = Ranges(m.block for m in own), {id(m.thing) for m in own}
+    others = [m for m in met if id(m.thing) not in asked]
+    known = asked | {id(m.thing) for m in others} | {id(array_base(m.thing)) for m in others}
+    if any(memory.find(m.block) is not None for m in others):
+        known |= {id(array_base(m.thing)) for m in own}
     found = []
     for tensor in living_tensors():
         block = None if id(tensor) in known else memory_of(tensor)

@@ -98,14 +98,10 @@ def test_parameters_on_one_block_are_tied_only_where_they_begin_together():
 
 def test_three_places_of_a_shared_parameter_are_named_and_more_are_counted():
     shared = nn.Linear(2, 2, bias=False)
-    assert (
-        "`m[0].weight` and `m[1].weight` and `m[2].weight`; a step"
-        in find_sharers(m := nn.ModuleList([shared] * 3)).text
-    )
-    assert (
-        "`m[0].weight`, `m[1].weight`, `m[2].weight` and 2 more; a step"
-        in find_sharers(m := nn.ModuleList([shared] * 5)).text
-    )
+    m = nn.ModuleList([shared] * 3)
+    assert "`m[0].weight` and `m[1].weight` and `m[2].weight`; a step" in find_sharers(m).text
+    m = nn.ModuleList([shared] * 5)
+    assert "`m[0].weight`, `m[1].weight`, `m[2].weight` and 2 more; a step" in find_sharers(m).text
 
 
 def test_a_gradient_is_no_part_of_the_tensor_that_is_asked():
