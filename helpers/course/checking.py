@@ -98,6 +98,8 @@ def _judge(exercise_id: str, exercise: Exercise, answer: Any) -> Verdict:
             return verdict("open", "not attempted yet")
         if isinstance(error, TypeError) and str(error).endswith("object is not callable") and not callable(answer):
             return verdict("wrong", "A function is wanted: give its name, without parentheses.")
+        if watched is not None and watched.call is not None and error is not watched.error:
+            return verdict("wrong", f"What {watched.call} gave or left behind can't be read: {in_words(error)}.")
         return verdict("wrong", f"{_cause(watched, answer)}raised {in_words(error)}.")
     if outcome.passed:
         return verdict("right", outcome.text or exercise.title)
@@ -115,12 +117,17 @@ class _Watched:
     def __init__(self, function: Callable):
         self.function = function
         self.call: str | None = None
+        self.error: BaseException | None = None  # what its last call raised
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         shown = [in_short(value) for value in args] + [f"{name}={in_short(value)}" for name, value in kwargs.items()]
         self.call = f"{getattr(self.function, '__name__', 'your function')}({', '.join(shown)})"
-        return self.function(*args, **kwargs)
+        try:
+            return self.function(*args, **kwargs)
+        except BaseException as error:
+            self.error = error
+            raise
 
 
 _Watched.__name__ = "function"  # so a check that says what came calls it what the reader wrote

@@ -9,7 +9,7 @@ import torch
 
 from helpers.course.checking import Verdict
 from helpers.course.drill_questions import LEVELS, Dice, fresh_question
-from helpers.course.same import same
+from helpers.course.same import from_numpy, same
 from helpers.draw.drawing import Drawing
 from helpers.draw.storage import draw_layout
 from helpers.explore.operations import whole_numbers
@@ -140,6 +140,7 @@ class Drill(Panel):
 
 def _read(value: Any, truth: Any) -> Any:
     """Return what an answer means for a question whose right answer is like `truth`; HelperError if nothing."""
+    value = from_numpy(value)
     if not isinstance(value, str):
         if isinstance(value, (bool, int, float, tuple, list, torch.Tensor)):
             return value

@@ -10,14 +10,16 @@ from helpers.course.checking import Verdict, check
 from helpers.course.prediction import predict
 from helpers.course.progress import show_progress
 from helpers.course.questions import Exercise, Outcome, Prediction, right, wrong
-from helpers.course.same import list_fault, number_of, numbers_of, same, truth_of
+from helpers.course.same import cannot_be_read, from_numpy, list_fault, number_of, numbers_of, same, truth_of
 
 __all__ = [
     "Exercise",
     "Outcome",
     "Prediction",
     "Verdict",
+    "cannot_be_read",
     "check",
+    "from_numpy",
     "list_fault",
     "number_of",
     "numbers_of",

@@ -29,6 +29,12 @@ def same(expected: Any, answer: Any) -> bool:
         return False
 
 
+def cannot_be_read(t: torch.Tensor) -> bool:
+    """Say whether a tensor holds no values to compare: it is on meta, or its storage was resized and reads nothing."""
+    block = memory_of(t)
+    return t.is_meta or (block is not None and block.lacks_bytes)
+
+
 def number_of(value: Any) -> int | float | None:
     """Return the number that an answer means, or None: an int, a numpy scalar, a tensor of one element; never a bool.
 
@@ -76,16 +82,18 @@ def _single(value: Any) -> Any:
     return plain
 
 
+def from_numpy(value: Any) -> Any:
+    """Return a numpy array as nested lists and a numpy scalar as a Python number; anything else as it is."""
+    return value.tolist() if type(value).__module__ == "numpy" and hasattr(value, "tolist") else value
+
+
 def _plain(value: Any) -> Any:
     """Turn tensors, numpy arrays and numpy scalars into Python numbers and nested lists."""
     if isinstance(value, torch.Tensor):
-        block = memory_of(value)
-        if block is not None and block.end > block.start + block.nbytes and not value.is_meta:
-            return None  # its storage was resized: reading it would end Python
+        if cannot_be_read(value):
+            return None
         return value.detach().resolve_conj().resolve_neg().cpu().tolist()
-    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
-        return value.tolist()
-    return value
+    return from_numpy(value)
 
 
 def _same(expected: Any, answer: Any, depth: int) -> bool:

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from helpers.model.common import any_in_common, in_common
 from helpers.model.lacking import left_out
-from helpers.model.memory import Ranges, any_in_common, in_common
+from helpers.model.memory import Ranges
 from helpers.model.sharers import NAMELESS, Met, Sharer, Sharers, is_array, sharer_of
 from helpers.model.words import quoted
 

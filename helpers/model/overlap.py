@@ -19,9 +19,10 @@ from dataclasses import dataclass
 import torch
 
 from helpers.model.adapter import plain_access
+from helpers.model.common import overlap, reached_nbytes
 from helpers.model.finding import Finding, HelperError, kind_of
 from helpers.model.layout import Layout
-from helpers.model.memory import Block, block_of, overlap, reached_nbytes
+from helpers.model.memory import Block, block_of
 from helpers.model.source import caller_arguments, pick
 from helpers.model.words import counted, listed, sentence_case
 
@@ -105,7 +106,7 @@ def _block(t: torch.Tensor, role: str) -> Block:
     block = block_of(t)
     if block is None:
         raise HelperError(f"the tensor given as `{role}` has no storage that could be compared")
-    if block.numel and block.end - block.start > block.nbytes:
+    if block.lacks_bytes:
         raise HelperError(
             f"the tensor given as `{role}` needs {block.end - block.start:,} bytes, and its storage was resized to "
             f"{block.nbytes:,}: it has elements without memory"

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 from helpers.model.adapter import base_of, device_of_private_key, plain_access
+from helpers.model.common import reached_nbytes
 from helpers.model.finding import Finding, HelperError
 from helpers.model.lacking import left_out, nothing_held
 from helpers.model.layout import Layout, stride_zero
-from helpers.model.memory import Block, Ranges, block_of, reached_nbytes
+from helpers.model.memory import Block, Ranges, block_of
 from helpers.model.owners import Walk, names_in
 from helpers.model.source import caller_frame, pick, place_of, reader_frame
 from helpers.model.words import counted, listed
@@ -93,7 +94,7 @@ def _tensor(t: torch.Tensor, block: Block, name: str, frame: FrameType | None) -
     remedy, beside = "", _kept_beside([t])
     if not block.nbytes and (device := device_of_private_key()) == t.device.type != "privateuseone":
         text = f"{name} is on the device {device}, whose memory PyTorch does not see: its storage tells 0 bytes"
-    elif block.numel and block.end - block.start > block.nbytes:
+    elif block.lacks_bytes:
         text, remedy = _resized(name, block)
     elif share.used < block.nbytes:
         text, remedy = _small_part(name, block, share, base is not None and base_name is None)

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from helpers.model.adapter import base_of, plain_access, storage_use_count
+from helpers.model.common import in_common
 from helpers.model.finding import Finding
-from helpers.model.memory import Block, in_common
+from helpers.model.memory import Block
 from helpers.model.words import listed, sentence_case
 
 NAMELESS = "a tensor without a name here"

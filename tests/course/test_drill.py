@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -103,10 +104,23 @@ def test_the_still_form_is_the_same_in_every_process():
 @pytest.mark.parametrize(
     ("truth", "texts"),
     [
-        ((4, 1), ["(4, 1)", "4,1", "[4, 1]", " 4 1 ", (4, 1), [4, 1], torch.Size([4, 1]), torch.tensor([4, 1])]),
+        (
+            (4, 1),
+            [
+                "(4, 1)",
+                "4,1",
+                "[4, 1]",
+                " 4 1 ",
+                (4, 1),
+                [4, 1],
+                torch.Size([4, 1]),
+                torch.tensor([4, 1]),
+                np.array([4, 1]),
+            ],
+        ),
         ((4,), ["4", "(4,)", "[4]", (4,)]),
-        (7, ["7", " 7 ", "(7)", 7, 7.0, torch.tensor(7)]),
-        (True, ["yes", "Y", "True", "1", True, torch.tensor(True)]),
+        (7, ["7", " 7 ", "(7)", 7, 7.0, torch.tensor(7), np.int64(7), np.array(7)]),
+        (True, ["yes", "Y", "True", "1", True, torch.tensor(True), np.True_]),
         (False, ["no", "N", "FALSE", "0", False]),
     ],
 )

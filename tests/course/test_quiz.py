@@ -37,6 +37,7 @@ CHAPTER = types.SimpleNamespace(
     EXERCISES={
         "four": Exercise("9.1", "Four", lambda answer: right() if same(4, answer) else wrong("Not four.")),
         "double": Exercise("9.2", "Double", _is_double),
+        "first": Exercise("9.6", "First", lambda answer: right() if answer(1)[0] == 1 else wrong("No.")),
         "careless": Exercise("9.3", "Careless", lambda answer: right() if answer[0] == 1 else wrong("No.")),
         "bad": Exercise("9.4", "Bad", lambda answer: None),
         "random": Exercise("9.5", "Random", lambda answer: right(str(torch.rand(1)) + str(random.random()))),
@@ -189,6 +190,14 @@ def test_a_function_that_raises_is_told_with_the_input_that_made_it_raise():
     assert repr(check("double", halve)) == "✗ 9.2 halve(5) raised ValueError: odd."
 
 
+def test_what_a_function_gave_is_not_said_to_be_raised_by_it():
+    assert repr(check("first", lambda n: n)) == (
+        "✗ 9.6 What <lambda>(1) gave or left behind can't be read: TypeError: 'int' object is not subscriptable."
+    )
+    assert repr(check("first", lambda n: 1 // 0)).startswith("✗ 9.6 <lambda>(1) raised ZeroDivisionError")
+    assert check("first", lambda n: [n]).passed
+
+
 def test_a_function_that_calls_itself_for_ever_is_told_so():
     def forever(n):
         return forever(n)
@@ -279,7 +288,7 @@ def test_an_interrupt_passes_through_a_check():
 
 def test_progress_lists_what_is_done():
     assert str(show_progress(9)).splitlines()[:2] == [
-        "Chapter 09: 0 of 5 exercises passed, 0 of 6 predictions made",
+        "Chapter 09: 0 of 6 exercises passed, 0 of 6 predictions made",
         "  ○ 9.1 Four",
     ]
     check("four", 4)
@@ -287,7 +296,7 @@ def test_progress_lists_what_is_done():
     check("double", lambda n: n)
     click(predict("copies", options=[0, 4, 12]), "answer", "4")
     lines = str(show_progress()).splitlines()
-    assert lines[0] == "Chapter 09: 1 of 5 exercises passed, 1 of 6 predictions made"
+    assert lines[0] == "Chapter 09: 1 of 6 exercises passed, 1 of 6 predictions made"
     assert lines[1] == "  ✓ 9.1 Four", "a later wrong try does not take a pass away"
     assert lines[2] == "  ✗ 9.2 Double"
     assert "9.2 Double (tried)" in show_progress()._repr_html_()

@@ -145,6 +145,13 @@ def test_the_parts_go_by_every_name_that_the_table_gives_them(named):
     assert verdict("ex-which-layer", [named, "graph", "kernel"]).startswith(f"Answer 1 is not {named!r}")
 
 
+def test_a_list_of_words_may_be_an_array():
+    assert verdict("ex-which-layer", np.array(["storage", "graph", "kernel"])) == ""
+    assert "list of three words" in verdict("ex-which-layer", np.array(["storage"]))
+    assert verdict("ex-copies", np.array(["b", "d"])) == ""
+    assert "A list of letters is wanted" in verdict("ex-copies", torch.tensor([1, 3]))
+
+
 @pytest.mark.parametrize("unknown", ["device", 3, None, ["graph"]])
 def test_an_unknown_part_gets_all_the_words(unknown):
     said = verdict("ex-which-layer", ["storage", unknown, "kernel"])

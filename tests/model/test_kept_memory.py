@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from helpers.model.adapter import weak_storage
+from helpers.model.common import in_common
 from helpers.model.finding import HelperError
-from helpers.model.memory import block_of, in_common
+from helpers.model.memory import block_of
 from helpers.model.overlap import explain_overlap
 from helpers.model.sharing import explain_storage, find_sharers
 

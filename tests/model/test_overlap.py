@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.model.common import overlap, reached_nbytes
 from helpers.model.finding import HelperError
-from helpers.model.memory import block_of, overlap, reached_nbytes
+from helpers.model.memory import block_of
 from helpers.model.overlap import explain_overlap, refuses
 
 MODEL = settings.get_profile("model")

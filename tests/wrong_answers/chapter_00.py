@@ -26,6 +26,14 @@ WRONG = {
         ),
         ("def first_bad(losses):\n    print(losses.index(max(losses)))", "or only print it"),
         ("def first_bad(losses):\n    return 'none'", "a whole number, or None is wanted"),
+        (
+            "def first_bad(losses):\n    return next((i for i, l in enumerate(losses) if not abs(l) < 10), None)",
+            r"the loss there is 1e\+30, and that is finite",
+        ),
+        (
+            "def first_bad(losses):\n    losses.reverse()\n    return 0 if not math.isfinite(losses[0]) else None",
+            r"first_bad\(\[1.0, 0.5, nan, nan\]\) gave 0: the loss there is 1.0, and that is finite",
+        ),
     ],
     "ex-which-layer": [
         ('layers = ["graph", "graph", "kernel"]', "Answer 1 .* block of memory"),

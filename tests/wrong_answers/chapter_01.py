@@ -22,6 +22,11 @@ WRONG = {
             "each index by its own stride",
         ),
         ("def slot(index, stride, storage_offset):\n    return [storage_offset]*2", "one whole number is wanted"),
+        (
+            "def slot(index, stride, storage_offset):\n    pairs = list(zip(index, stride))\n"
+            "    return storage_offset + sum(i * s for i, s in {*pairs[:1], *pairs[-1:]})",
+            r"slot\(\(1, 2, 3\), .* torch reads slot 23",
+        ),
     ],
     "ex-same-storage": [
         ("def same_storage(a, b):\n    return a.data_ptr() == b.data_ptr()", "compare the first elements"),
@@ -35,6 +40,14 @@ WRONG = {
         (
             "def same_storage(a, b):\n    root = lambda t: t if t._base is None else t._base\n    return root(a) is root(b)",
             "no _base tells that",
+        ),
+        (
+            "def same_storage(a, b):\n    return abs(a.data_ptr() - b.data_ptr()) < a.untyped_storage().nbytes()",
+            "True for a slice of one tensor and another tensor right behind it|neither equal values",
+        ),
+        (
+            "def same_storage(a, b):\n    a.fill_(1)\n    same = bool((b == 1).all())\n    return same",
+            "writes into its tensors",
         ),
     ],
     "ex-strides": [
@@ -57,6 +70,15 @@ WRONG = {
         ),
         ("def transposed(shape, stride, i, j):\n    return shape[::-1], stride[::-1]", "torch has"),
         ("def transposed(shape, stride, i, j):\n    return shape + stride", "a pair is wanted"),
+        (
+            "def transposed(shape, stride, i, j):\n    s = list(stride)\n    s[i], s[j] = s[j], s[i]\n    return shape, tuple(s)",
+            "the sizes stayed",
+        ),
+        (
+            "def transposed(shape, stride, i, j):\n    t = torch.empty_strided(shape, stride).transpose(i, j)\n"
+            "    return t.stride(), tuple(t.shape)",
+            "in the wrong order",
+        ),
     ],
     "ex-expand": [
         ("stride, slots = (5, 1), 15", "stride of a copy"),
@@ -72,6 +94,7 @@ WRONG = {
         ("size, stride, storage_offset = (3,), (3,), None", "number of slots"),
         ("size, stride, storage_offset = 'three', (3,), 3", "The size is a tuple of one number"),
         ("size, stride, storage_offset = (3,), (5,), 3", "behind the end of the storage"),
+        ("size, stride, storage_offset = (30_000_000,), (0,), 3", "That reads 30,000,000 elements"),
     ],
     "ex-channels-last": [
         ("def channels_last_strides(n, c, h, w):\n    return (c * h * w, h * w, w, 1)", "the default order"),
@@ -99,6 +122,13 @@ WRONG = {
         ("def clip_rows(rows, chosen):\n    return rows[chosen].clamp(min=0)", "returns a new tensor"),
         ("def clip_rows(rows, chosen):\n    rows.clamp_(min=0)", "All rows were clipped"),
         ("def clip_rows(rows, chosen):\n    rows[chosen] = 0", "is wanted"),
+        ("def clip_rows(rows, chosen):\n    rows[::2].clamp_(min=0)", r"chosen = \[False, True, False\]"),
+        ("def clip_rows(rows, chosen):\n    pass", "nothing was written"),
+        ("def clip_rows(rows, chosen):\n    rows[chosen].clamp_(min=0)\n    return rows", "or it went into a copy"),
+        (
+            "def clip_rows(rows, chosen):\n    rows.untyped_storage().resize_(0)",
+            "its storage is gone",
+        ),
     ],
     "ex-flatten": [
         ("def flatten_pixels(images):\n    return images.flatten(1)", "channel by channel"),
@@ -110,6 +140,8 @@ WRONG = {
         ),
         ("def flatten_pixels(images):\n    return images.permute(0, 2, 3, 1)", "The shape is"),
         ("def flatten_pixels(images):\n    return None", "a tensor is wanted"),
+        ("def flatten_pixels(images):\n    images.zero_()\n    return images.flatten(1)", "writes into images"),
+        ("def flatten_pixels(images):\n    return images.permute(0, 2, 3, 1).flatten(1).to('meta')", "another order"),
         ("def flatten_pixels(images):\n    return images.permute(0, 2, 3, 1).view(2, -1)", "one row for each image"),
         ("def flatten_pixels(images):\n    return images.permute(0, 2, 3, 1).view(2, 24)", "one row for each image"),
         (
@@ -133,6 +165,23 @@ WRONG = {
         (
             "def snapshot(model):\n    return {n: t.detach() for n, t in model.state_dict().items()}",
             "shares its storage",
+        ),
+        (
+            "def snapshot(model):\n    return {n: t.double() for n, t in model.state_dict().items()}",
+            "is float64 in your snapshot, and float32 in the model",
+        ),
+        (
+            "def snapshot(model):\n    return {n: t.clone() for n, t in model.eval().state_dict().items()}",
+            "it is in eval mode after it",
+        ),
+        (
+            "def snapshot(model):\n    kept = {n: t.clone() for n, t in model.state_dict().items()}\n    model.double()\n    return kept",
+            "changes the model: '0.weight' is different",
+        ),
+        (
+            "def snapshot(model):\n    kept = {n: t.clone() for n, t in model.state_dict().items()}\n"
+            "    model[0] = torch.nn.Identity()\n    return kept",
+            "changes the model: '0.weight' is different",
         ),
     ],
     "ex-wasteful": [
@@ -166,5 +215,19 @@ WRONG = {
             "def wasteful(tensors):\n    return {n for n, t in tensors.items() if t.untyped_storage().nbytes() > 2 * t.numel() * 8}",
             "8 bytes for every element",
         ),
+        *(
+            (f"def wasteful(tensors):\n    return {{n for n, t in tensors.items() if {rule}}}", said)
+            for rule, said in [
+                ("t.untyped_storage().nbytes() > 2.5 * t.nbytes", "'five_of_twelve' is missing"),
+                ("t.untyped_storage().nbytes() > 4 * t.nbytes", "'detached_row' is missing"),
+                ("t._base is not None and t._base.nbytes > 2 * t.nbytes", "'detached_row' is missing"),
+                (
+                    "t.untyped_storage().nbytes() - t.storage_offset() * t.element_size() > 2 * t.nbytes",
+                    "'last_of_five' is missing",
+                ),
+                ("t.untyped_storage().nbytes() > 2 * t.nbytes and t.is_contiguous()", "'two_columns' is missing"),
+            ]
+        ),
+        ("def wasteful(tensors):\n    tensors.clear()\n    return set()", "is missing"),
     ],
 }

@@ -12,7 +12,7 @@ import torch
 from helpers.explore.panel import in_words
 from helpers.model.finding import in_short
 
-from ..quiz import Outcome, wrong
+from ..quiz import Outcome, cannot_be_read, wrong
 
 
 def asks_for(call: str) -> Callable:
@@ -51,11 +51,19 @@ def came(answer: Any) -> str:
 
 def close(found: Any, truth: torch.Tensor, atol: float = 1e-5) -> bool:
     """Say whether `found` is a tensor with the shape and the numbers of `truth`, whatever its dtype."""
-    if not isinstance(found, torch.Tensor) or found.shape != truth.shape or found.is_meta or found.is_complex():
+    if not isinstance(found, torch.Tensor) or found.shape != truth.shape or found.is_complex() or cannot_be_read(found):
         return False
     return torch.allclose(found.detach().double().cpu(), truth.detach().double(), rtol=1e-5, atol=atol)
 
 
+def equal(found: Any, truth: torch.Tensor) -> bool:
+    """Say whether `found` is a tensor with the shape and exactly the numbers of `truth`, whatever its dtype."""
+    if not isinstance(found, torch.Tensor) or found.shape != truth.shape or cannot_be_read(found):
+        return False
+    found, truth = found.detach().cpu(), truth.detach()
+    return bool((found == truth).all())
+
+
 def unchanged(found: torch.Tensor, before: torch.Tensor) -> bool:
     """Say whether a tensor still has exactly the shape, the dtype and the numbers of an earlier copy."""
-    return found.dtype == before.dtype and found.shape == before.shape and torch.equal(found.detach(), before)
+    return found.dtype == before.dtype and equal(found, before)

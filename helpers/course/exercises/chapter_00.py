@@ -9,7 +9,7 @@ import torch
 
 from helpers.model.finding import in_short
 
-from ..quiz import Exercise, Outcome, Prediction, list_fault, number_of, right, same, wrong
+from ..quiz import Exercise, Outcome, Prediction, from_numpy, list_fault, number_of, right, same, wrong
 from ..story import GaussianNLL, train
 from .asking import came
 
@@ -70,8 +70,9 @@ def _check_first_bad(answer: Callable) -> Outcome:
         ([nan], 0),
         ([3.0, 2.0], None),
         ([1.0, -inf], 1),
+        ([2.0, 1e30, 8.0, nan], 3),
     ]:
-        given = answer(losses)
+        given = answer(list(losses))
         if given is None if truth is None else number_of(given) == truth:
             continue
         call = f"first_bad({losses}) gave {came(given)}"
@@ -79,6 +80,8 @@ def _check_first_bad(answer: Callable) -> Outcome:
             return wrong(f"{call}; an index, which is a whole number, or None is wanted.")
         if truth is None:
             return wrong(f"{call}; all are finite there, so None is wanted.")
+        if given is not None and number_of(given) < truth and math.isfinite(losses[int(number_of(given))]):
+            return wrong(f"{call}: the loss there is {losses[int(number_of(given))]}, and that is finite.")
         if losses[truth] == inf or losses[truth] == -inf:
             return wrong(f"{call}: the loss at index {truth} is infinite, and that is bad too.")
         if given is not None:
@@ -101,6 +104,7 @@ WORDS = {
 
 
 def _check_layers(answer: object) -> Outcome:
+    answer = from_numpy(answer)
     if not isinstance(answer, (list, tuple)) or len(answer) != 3:
         return wrong("A list of three words is wanted, one for each symptom.")
     for number, (expected, given) in enumerate(zip(WORDS, answer, strict=True), start=1):

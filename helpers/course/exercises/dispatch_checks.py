@@ -14,7 +14,7 @@ from helpers.model.dispatch.trace import DispatchTrace, key_order, trace_dispatc
 from helpers.model.finding import in_short
 from helpers.model.words import listed
 
-from ..quiz import Outcome, right, same, wrong
+from ..quiz import Outcome, from_numpy, right, same, wrong
 from .asking import asks_for
 from .letters import compare_letters
 
@@ -133,7 +133,7 @@ def paths(answer: Any) -> Outcome:
         inference = torch.ones(2).to_sparse()
     calls = ((torch.exp, torch.ones(2)), (torch.exp, torch.ones(2, device="meta")), (torch.neg, inference))
     truth = [[step.key for step in trace_dispatch(fn, t).calls[0].steps] for fn, t in calls]
-    answer = answer.tolist() if type(answer).__module__ == "numpy" and hasattr(answer, "tolist") else answer
+    answer = from_numpy(answer)
     parts = list(answer) if isinstance(answer, (list, tuple)) else None
     if parts is None or len(parts) != 3:
         return wrong('Three lists of keys are wanted, for example [["AutogradCPU", "CPU"], …].')
@@ -215,7 +215,7 @@ _WHY = {
 
 def composite(answer: Any) -> Outcome:
     truth = {name for name in _WHY if kernel_table(f"aten::{name}")["AutogradCPU"].kind == "math kernel"}
-    answer = answer.tolist() if type(answer).__module__ == "numpy" and hasattr(answer, "tolist") else answer
+    answer = from_numpy(answer)
     parts = re.split(r"[,\s]+", answer.strip()) if isinstance(answer, str) else answer
     if not isinstance(parts, (list, tuple, set, frozenset)) or not all(isinstance(part, str) for part in parts):
         return wrong('A list of names is wanted, for example ["relu", "exp"].')

@@ -7,13 +7,12 @@ from typing import Any
 
 from helpers.model.finding import in_short
 
-from ..quiz import Outcome, right, wrong
+from ..quiz import Outcome, from_numpy, right, wrong
 
 
 def compare_letters(answer: Any, truth: set[str], why: dict[str, str], praise: str) -> Outcome:
     """Compare a list of letters, read kindly: ["a", "b"], ("A",), "a, b", "a and b" and "ab" will do."""
-    if type(answer).__module__ == "numpy" and hasattr(answer, "tolist"):
-        answer = answer.tolist()
+    answer = from_numpy(answer)
     parts = list(answer) if isinstance(answer, (list, tuple, set, frozenset)) else [answer]
     if not all(isinstance(part, str) for part in parts):
         return wrong('A list of letters is wanted, for example ["a", "b"].')

@@ -15,8 +15,10 @@ import torch
 
 from helpers.model.copies import find_copies
 from helpers.model.finding import in_short, kind_of
+from helpers.model.words import dtype_name
 
-from ..quiz import Outcome, right, wrong
+from ..quiz import Outcome, cannot_be_read, right, wrong
+from .asking import equal, unchanged
 from .letters import compare_letters
 
 
@@ -68,26 +70,38 @@ def _refused(target: slice, source: slice) -> bool:
 
 def clip_rows(answer: Callable) -> Outcome:
     rows = torch.tensor([[-1.0, 2.0], [-3.0, 4.0], [5.0, -6.0]])
-    for chosen in (torch.tensor([True, False, True]), torch.tensor([2, 0])):
+    for chosen in (torch.tensor([True, False, True]), torch.tensor([2, 0]), torch.tensor([False, True, False])):
         given, truth = rows.clone(), rows.clone()
         truth[chosen] = truth[chosen].clamp(min=0)
-        returned = answer(given, chosen)
-        if torch.equal(given, rows):
-            if returned is not None:
+        returned = answer(given, chosen.clone())
+        if equal(given, rows):
+            if isinstance(returned, torch.Tensor) and not equal(returned, rows):
                 return wrong("rows has not changed: your function returns a new tensor. It should write into rows.")
-            return wrong("rows has not changed: what you wrote went into a copy, such as the one rows[chosen] makes.")
-        if torch.equal(given, rows.clamp(min=0)):
+            return wrong(
+                "rows has not changed: nothing was written, or it went into a copy, such as the one rows[chosen] makes."
+            )
+        if equal(given, rows.clamp(min=0)):
             return wrong("All rows were clipped. Only the chosen ones should be.")
-        if not torch.equal(given, truth):
-            return wrong(f"rows is now {given.tolist()}, and {truth.tolist()} is wanted.")
+        if not equal(given, truth):
+            return wrong(f"With chosen = {chosen.tolist()}, rows is now {_rows(given)}; {truth.tolist()} is wanted.")
     return right("One assignment into rows: nothing is lost.")
+
+
+def _rows(t: torch.Tensor) -> str:
+    """Return the numbers of a small tensor; what is none is told by its shape."""
+    if cannot_be_read(t):
+        return "a tensor without numbers: its storage is gone"
+    return in_short(t) if t.shape != (3, 2) else str(t.tolist())
 
 
 def flatten_pixels(answer: Callable) -> Outcome:
     for shape in [(2, 3, 2, 4), (3, 2, 4, 2), (5, 4, 3, 3)]:
         images = torch.arange(float(prod(shape))).view(shape).to(memory_format=torch.channels_last)
         truth = images.permute(0, 2, 3, 1).reshape(shape[0], -1)
+        before = images.clone()
         given = answer(images)
+        if not unchanged(images, before):
+            return wrong("Your function writes into images. It should only read them.")
         if not isinstance(given, torch.Tensor):
             return wrong(f"flatten_pixels returned {kind_of(given)}; a tensor is wanted.")
         if given.shape != truth.shape:
@@ -95,11 +109,11 @@ def flatten_pixels(answer: Callable) -> Outcome:
                 f"The shape is {tuple(given.shape)} for images of shape {shape}, and {tuple(truth.shape)} is wanted: "
                 "one row for each image."
             )
-        if torch.equal(given, images.flatten(1)):
+        if equal(given, images.flatten(1)):
             return wrong(
                 "That is channel by channel, and it copies. Pixel by pixel: the channels of one pixel come first."
             )
-        if not torch.equal(given, truth):
+        if not equal(given, truth):
             return wrong("The numbers are in another order than pixel by pixel.")
         if given.untyped_storage().data_ptr() != images.untyped_storage().data_ptr():
             return wrong("The numbers are right, but they were copied. Permute, then use view: it never copies.")
@@ -138,19 +152,27 @@ def snapshot(answer: Callable) -> Outcome:
     model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     taken = answer(model)
+    now = model.state_dict()
+    changed = [name for name in before if name not in now or not unchanged(now[name], before[name])]
+    if changed or set(now) != set(before):
+        name = changed[0] if changed else min(set(now) - set(before))
+        return wrong(f"Your function changes the model: {name!r} is different after it.")
+    if not all(module.training for module in model.modules()):
+        return wrong("Your function changes the model: it is in eval mode after it.")
     if not hasattr(taken, "keys") or set(taken.keys()) != set(before):
         return wrong("A dict with all names of state_dict() is wanted, the buffers' names included.")
     for name, tensor in before.items():
-        if not torch.equal(model.state_dict()[name], tensor):
-            return wrong(f"Your function changes the model: {name!r} is different after it.")
         if not isinstance(taken[name], torch.Tensor):
             return wrong(f"The value of {name!r} is {kind_of(taken[name])}; a tensor is wanted.")
-        if not torch.equal(taken[name], tensor):
+        if not equal(taken[name], tensor):
             return wrong(f"{name!r} in your snapshot does not have the numbers that the model has.")
+        if taken[name].dtype != tensor.dtype:
+            kinds = dtype_name(taken[name].dtype), dtype_name(tensor.dtype)
+            return wrong(f"{name!r} is {kinds[0]} in your snapshot, and {kinds[1]} in the model.")
     with torch.no_grad():
         for tensor in model.state_dict().values():
             tensor.add_(1)
-    follows = [name for name in before if not torch.equal(taken[name], before[name])]
+    follows = [name for name in before if not equal(taken[name], before[name])]
     if follows:
         return wrong(
             f"{follows[0]!r} follows the model: it shares its storage. A new dict still holds the same tensors."
@@ -172,9 +194,14 @@ def wasteful(answer: Callable) -> Outcome:
         "int64_most": torch.zeros(10, dtype=torch.int64)[:9],
         "int8_third": torch.zeros(12, dtype=torch.int8)[:4],
         "float16_third": torch.zeros(12, dtype=torch.float16)[:4],
+        "int8_tenth": torch.zeros(40, dtype=torch.int8)[:4],
+        "five_of_twelve": torch.zeros(12)[:5],
+        "detached_row": torch.zeros(4, 4)[0].detach(),
+        "last_of_five": torch.zeros(5, 4)[-1],
+        "two_columns": torch.zeros(5, 5)[:, ::3],
     }
     truth = {name for name, t in tensors.items() if t.untyped_storage().nbytes() > 2 * t.nbytes}
-    given = answer(tensors)
+    given = answer(dict(tensors))
     if isinstance(given, (str, dict)) or not isinstance(given, Iterable):
         return wrong(f"wasteful returned {kind_of(given)}; a set of names is wanted.")
     entries = list(islice(given, 100))

@@ -15,6 +15,7 @@ import torch
 from helpers.model.finding import in_short
 
 from ..quiz import Outcome, list_fault, number_of, numbers_of, right, same, truth_of, wrong
+from .asking import unchanged
 
 
 def write_through(answer: Any) -> Outcome:
@@ -37,13 +38,14 @@ def slot(answer: Callable) -> Outcome:
         ((1, 2), (4, 1), 5),
         ((2,), (3,), 1),
         ((1, 0, 3), (12, 4, 1), 0),
+        ((1, 2, 3), (12, 4, 1), 0),
         ((), (), 7),
     ]
     for index, stride, offset in cases:
         t = torch.arange(100).as_strided([i + 1 for i in index], stride, offset)
         truth = int(t[index])
         given = answer(index, stride, offset)
-        if same(truth, given):
+        if number_of(given) == truth:
             continue
         call = f"slot({index}, {stride}, {offset}) gave {in_short(given)}"
         if number_of(given) is None:
@@ -66,14 +68,25 @@ def same_storage(answer: Callable) -> Outcome:
         (z, z.imag, True, "a complex tensor and its imaginary part, which have two dtypes."),
         (a, a.clone(), False, "a tensor and its clone: neither equal values nor equal sizes mean shared memory."),
         (a, torch.zeros(12, dtype=a.dtype), False, "two tensors made one by one."),
+        (*_neighbours(), False, "a slice of one tensor and another tensor right behind it in memory."),
     ]
     for left, other, truth, name in pairs:
+        before = left.clone(), other.clone()
         given = answer(left, other)
+        if not (unchanged(left, before[0]) and unchanged(other, before[1])):
+            return wrong(f"Your function writes into its tensors. It should only compare them: {name}")
         if (says := truth_of(given)) is None:
             return wrong(f"same_storage returned {in_short(given)}; True or False is wanted.")
         if says != truth:
             return wrong(f"It says {says} for {name}")
     return right("You ask the block of memory, not the first element.")
+
+
+def _neighbours() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the end of one tensor, and a tensor with a storage of its own that begins where the first one ends."""
+    memory = bytearray(96)
+    first, second = (torch.frombuffer(memory, dtype=torch.float32, count=12, offset=48 * i) for i in (0, 1))
+    return first[10:], second
 
 
 def new_strides(answer: Callable) -> Outcome:
@@ -151,7 +164,10 @@ def antidiagonal(answer: Any) -> Outcome:
     if (offset := number_of(answer[2])) is None:
         return wrong(f"The storage offset is a number of slots, not {in_short(answer[2])}.")
     try:
-        read = torch.as_strided(x, size, stride, offset).tolist()
+        view = torch.as_strided(x, size, stride, offset)
+        if view.numel() > x.numel():
+            return wrong(f"That reads {view.numel():,} elements, and the other diagonal has {len(truth)}.")
+        read = view.tolist()
     except (RuntimeError, TypeError) as error:
         if "out of bounds" in str(error):
             return wrong(
