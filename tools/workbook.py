@@ -1,4 +1,4 @@
-"""The workbook: the reader's own copy of the notebooks.
+"""The workbook: the reader's own copy of the notebooks, without the answers to their predictions.
 
 `sync` brings new chapters and new versions; `reset` gives a fresh copy of one chapter. Neither
 ever touches what a reader wrote. A file counts as unedited only while it is what was delivered, but
@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools import files, written
+from tools.unanswered import unanswered
 
 MANIFEST = ".course.json"
 ASIDE = ".course-aside"
@@ -107,7 +108,8 @@ def _pristine(notebooks: Path) -> Iterator[tuple[str, bytes]]:
     for path in sorted(notebooks.rglob("*")):
         parts = path.relative_to(notebooks).parts
         if path.is_file() and not any(part.startswith(".") or part in SKIPPED for part in parts):
-            yield "/".join(parts), path.read_bytes()
+            name = "/".join(parts)
+            yield name, unanswered(name, path.read_bytes())
 
 
 def _of_chapter(delivered: Iterator[tuple[str, bytes]], chapter: str) -> list[tuple[str, bytes]]:

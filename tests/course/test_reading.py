@@ -152,6 +152,12 @@ def test_a_list_of_words_may_be_an_array():
     assert "A list of letters is wanted" in verdict("ex-copies", torch.tensor([1, 3]))
 
 
+@pytest.mark.parametrize("answer", [5, None, (1, 2, 3, 4), "word"])
+def test_the_wrong_number_of_parts_is_told(answer):
+    assert verdict("ex-expand", answer).startswith("A pair is wanted")
+    assert verdict("ex-antidiagonal", answer).startswith("Three things are wanted")
+
+
 @pytest.mark.parametrize("unknown", ["device", 3, None, ["graph"]])
 def test_an_unknown_part_gets_all_the_words(unknown):
     said = verdict("ex-which-layer", ["storage", unknown, "kernel"])

@@ -27,6 +27,10 @@ WRONG = {
         ("def first_bad(losses):\n    print(losses.index(max(losses)))", "or only print it"),
         ("def first_bad(losses):\n    return 'none'", "a whole number, or None is wanted"),
         (
+            "def first_bad(losses):\n    return next((i for i, l in enumerate(losses) if not math.isfinite(l)), 0)",
+            "all are finite there, so None is wanted",
+        ),
+        (
             "def first_bad(losses):\n    return next((i for i, l in enumerate(losses) if not abs(l) < 10), None)",
             r"the loss there is 1e\+30, and that is finite",
         ),

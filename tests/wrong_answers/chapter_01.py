@@ -167,6 +167,14 @@ WRONG = {
             "shares its storage",
         ),
         (
+            "def snapshot(model):\n    return {n: t.tolist() for n, t in model.state_dict().items()}",
+            "a tensor is wanted",
+        ),
+        (
+            "def snapshot(model):\n    return {n: torch.empty_like(t).fill_(9) for n, t in model.state_dict().items()}",
+            "does not have the numbers",
+        ),
+        (
             "def snapshot(model):\n    return {n: t.double() for n, t in model.state_dict().items()}",
             "is float64 in your snapshot, and float32 in the model",
         ),
