@@ -67,7 +67,9 @@ def storage_sentence(storages: Sequence[tuple[Sequence[tuple[str, Layout]], Sequ
         place = "One storage" if len(storages) == 1 else f"Storage {number + 1}"
         values = f", which holds {listed(held[:MOST_LISTED], len(held))}" if held and "" not in held else ""
         told = [f"{place} of {counted(tensors[0][1].storage_nbytes, 'byte')}{values}"]
-        told += [f"{name}, {dtype_name(t.dtype)} of {describe_place(t)}, {_slots_read(t)}" for name, t in tensors]
+        numbered = len({t.element_size for _, t in tensors}) == 1  # otherwise the picture counts bytes
+        read = _slots_read if numbered else _bytes_read
+        told += [f"{name}, {dtype_name(t.dtype)} of {describe_place(t)}, {read(t)}" for name, t in tensors]
         parts.append(sentence_of(told))
     return " ".join(parts)
 
@@ -86,6 +88,16 @@ def _slots_read(layout: Layout) -> str:
             reached = "slots"
         slots = f"{reached} from {first:,} to {last:,}"
     return f"reads {slots}" if layout.fits else f"needs {slots}, but {_too_small(layout)}"
+
+
+def _bytes_read(layout: Layout) -> str:
+    """Return "reads 3 slots of 8 bytes, from byte 0 to byte 23", as a strip with elements of several sizes counts."""
+    if layout.numel == 0 or not layout.fits:
+        return _slots_read(layout)
+    size = layout.element_size
+    first, last = layout.storage_offset * size, (layout.last_slot + 1) * size - 1
+    slots = _slots_read(layout).partition(" from ")[0] if layout.last_slot > layout.storage_offset else "reads 1 slot"
+    return f"{slots} of {counted(size, 'byte')}, from byte {first:,} to byte {last:,}"
 
 
 def _too_small(layout: Layout) -> str:

@@ -145,6 +145,8 @@ def _given_names(names: Sequence[str], count: int) -> list[str]:
     for i, name in enumerate(names):
         if not isinstance(name, str):
             raise HelperError(f"`names` is a list with a text for each tensor, and entry {i} is {kind_of(name)}")
+        if not name.strip():
+            raise HelperError(f"`names` is a list with a text for each tensor, and entry {i} is empty")
     if len(names) != count:
         raise HelperError(f"draw_storage takes a name for each of {count} tensors, and {len(names)} came")
     return list(names)

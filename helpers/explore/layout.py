@@ -10,12 +10,25 @@ from helpers.draw.drawing import Drawing
 from helpers.draw.storage import draw_layout, drawable
 from helpers.explore.naming import written_argument
 from helpers.explore.operations import NOTHING, OPERATIONS, Form
-from helpers.explore.panel import NO_VALUE, Buttons, Control, Panel, Select, Slider, View, control_number, is_number
+from helpers.explore.panel import (
+    NO_VALUE,
+    Buttons,
+    Control,
+    Panel,
+    Select,
+    Slider,
+    View,
+    control_number,
+    in_words,
+    is_number,
+)
 from helpers.explore.steps import Step
 from helpers.model.adapter import plain_access
 from helpers.model.finding import HelperError
 from helpers.model.layout import Layout
+from helpers.model.memory import block_of
 from helpers.model.source import caller_frame
+from helpers.model.words import counted
 
 CONTINUE, AGAIN = "continue from here", "start again"
 
@@ -37,6 +50,7 @@ class LayoutExplorer:
     def __init__(self, t: torch.Tensor, name: str = "t"):
         with plain_access():
             drawable(t)  # the sentence for what has no strides, or no storage
+            _require_elements(t)
             self.origin = t.detach()
         self.name = name
         self.restart()
@@ -91,11 +105,14 @@ class LayoutExplorer:
         """
         form = Form(self.given)
         try:
+            _require_elements(self.start)
             step = OPERATIONS[self.operation][0](Layout.of(self.start), form)
             self.result = step.apply(self.start) if step else self.start
             self.step, self.trouble = step, ""
         except HelperError as error:
             self.trouble = str(error)
+        except RuntimeError as error:  # such as a dtype for which torch has no kernel
+            self.trouble = f"torch refuses this: {in_words(error)}."
         return form.controls
 
     @property
@@ -164,3 +181,13 @@ class LayoutExplorer:
         drawing = draw_layout(self.origin)
         html = f"{drawing.html()}<div>Run this cell in JupyterLab to try {', '.join(self.offered()[1:])}.</div>"
         return html, drawing.sentence
+
+
+def _require_elements(t: torch.Tensor) -> None:
+    """Raise HelperError where the storage was made too small: a copy would read what is not there."""
+    block = block_of(t)
+    if block.lacks_bytes:
+        raise HelperError(
+            f"The storage of this tensor was resized to {counted(block.nbytes, 'byte')} and does not hold its elements: "
+            "draw_layout shows what is left."
+        )

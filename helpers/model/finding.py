@@ -71,6 +71,8 @@ def in_short(value: Any) -> str:
     try:
         if issubclass(type(value), torch.Tensor):
             return _tensor_in_short(value)
+        if issubclass(type(value), torch.UntypedStorage | torch.TypedStorage):
+            return kind_of(value)  # its repr is all its bytes
         with _ShapesOnly():
             text = repr(tuple(value) if isinstance(value, torch.Size) else value)
         if type(value) is not str:

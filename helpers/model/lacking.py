@@ -14,6 +14,8 @@ from helpers.model.finding import kind_of
 
 def nothing_held(obj: Any, skipped: Mapping[str, torch.Tensor]) -> str:
     """Return what came in place of tensors with memory: "an empty dict came", "a list without a tensor came"."""
+    if issubclass(type(obj), torch.Tensor):
+        return f"a tensor without strides came ({_why(obj)})"
     if skipped:
         those = "its tensor has" if len(skipped) == 1 else f"its {len(skipped):,} tensors have"
         return f"{kind_of(obj)} came, but {those} no strides: {_named(skipped)}"

@@ -121,6 +121,7 @@ def test_a_focus_lies_where_pytorch_reads(focus):
         ("ab", "`names` is a list with a text for each tensor, and a str came"),
         (["a", None], "`names` is a list with a text for each tensor, and entry 1 is None"),
         (["a", 3], "`names` is a list with a text for each tensor, and entry 1 is an int"),
+        (["a", " "], "`names` is a list with a text for each tensor, and entry 1 is empty"),
         (["a"], "draw_storage takes a name for each of 2 tensors, and 1 came"),
     ],
 )

@@ -173,3 +173,14 @@ def test_wrong_calls_are_explained():
         draw_storage(X, X, names=["x"])
     with pytest.raises(HelperError):
         draw_storage(X, [1, 2])
+
+
+def test_elements_of_several_sizes_are_told_in_bytes_as_the_strip_counts_them():
+    x = torch.arange(3)
+    told = draw_storage(x[1:], x.view(torch.int8)[5:6], x[:0], names=["x", "raw", "none"]).sentence
+    assert "reads 2 slots of 8 bytes, from byte 8 to byte 23" in told
+    assert "reads 1 slot of 1 byte, from byte 5 to byte 5" in told
+    assert "none, int64 of shape (0,) with stride (1,), reads no slot" in told
+    z = torch.zeros(3, dtype=torch.complex64)
+    assert "reads 3 slots of 4 bytes, from byte 0 to byte 19" in draw_storage(z, z.real).sentence
+    assert "reads 3 slots from 0 to 2" in draw_storage(x).sentence

@@ -289,3 +289,25 @@ def test_random_play_never_fails_and_the_code_always_gives_what_is_shown(t, data
 def test_every_operation_of_the_explorer_is_one_that_tensors_have():
     for name in set(OPERATIONS) - {NOTHING, "slice"}:
         assert callable(getattr(torch.Tensor, name))
+
+
+def test_a_storage_that_was_made_too_small_is_told_and_never_read():
+    t = torch.zeros(6)
+    panel = explore_layout(t)
+    t.untyped_storage().resize_(8)
+    for operation in ("flip", "narrow", "slice", "contiguous"):
+        state = change(panel, ("operation", operation))
+        assert state["sentence"].startswith("The storage of this tensor was resized to 8 bytes and does not hold")
+        assert state["mood"] == "wrong"
+    with pytest.raises(HelperError, match="does not hold its elements: draw_layout shows what is left"):
+        explore_layout(t)
+
+
+def test_what_torch_has_no_kernel_for_leaves_the_last_result():
+    panel = explore_layout(torch.ones(2, 3, dtype=torch.uint16))
+    state = change(panel, ("operation", "flip"))
+    if "torch refuses this: NotImplementedError" in state["sentence"]:  # a later release may flip it
+        assert state["note"] == "The picture still shows the last legal result."
+    assert state["svg"]
+    assert "This panel can't" not in state["sentence"]
+    assert change(panel, ("operation", "transpose"))["code"].endswith(".transpose(0, 1)")

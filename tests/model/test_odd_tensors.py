@@ -160,6 +160,8 @@ def test_what_came_in_place_of_tensors_is_named(tool, nothing, words):
         (3, "and 3 came"),
         ("x", "and 'x' came"),
         (..., "and Ellipsis came"),
+        (torch.eye(2).to_sparse(), "and a tensor without strides came (sparse_coo)"),
+        (torch.eye(2).untyped_storage(), "and an UntypedStorage came"),
         ([None], "and a list without a tensor came"),
         ({}, "and an empty dict came"),
         (torch.nn.ReLU(), "and a ReLU came"),
