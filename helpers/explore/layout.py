@@ -188,6 +188,6 @@ def _require_elements(t: torch.Tensor) -> None:
     block = block_of(t)
     if block.lacks_bytes:
         raise HelperError(
-            f"The storage of this tensor was resized to {counted(block.nbytes, 'byte')} and does not hold its elements: "
-            "draw_layout shows what is left."
+            f"The storage of this tensor was resized to {counted(block.nbytes, 'byte')} and does not hold its "
+            "elements: draw_layout shows what is left."
         )
