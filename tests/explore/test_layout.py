@@ -311,3 +311,18 @@ def test_what_torch_has_no_kernel_for_leaves_the_last_result():
     assert state["svg"]
     assert "This panel can't" not in state["sentence"]
     assert change(panel, ("operation", "transpose"))["code"].endswith(".transpose(0, 1)")
+
+
+def test_one_number_has_no_row_to_highlight():
+    names = [c["name"] for c in explore_layout(torch.tensor(5.0)).state()["actions"]]
+    assert names == ["chain"]
+    assert "highlight" in [c["name"] for c in explore_layout(torch.ones(1)).state()["actions"]]
+
+
+def test_an_offset_stays_within_the_storage_also_beside_a_size_that_is_not_legal():
+    panel = explore_layout(torch.arange(12))
+    change(panel, ("operation", "as_strided"))
+    legal = control(change(panel, ("size", "2"), ("stride", "3")), "storage_offset")
+    assert (legal["low"], legal["high"]) == (0, 8)
+    illegal = control(change(panel, ("size", "2, 2")), "storage_offset")
+    assert (illegal["low"], illegal["high"]) == (0, 11)

@@ -134,8 +134,10 @@ def test_entries_of_one_block_say_whether_they_have_elements_in_common():
         "Both list entries lie in one block of 32 bytes, which belongs to tensor `block`: some of"
     )
     assert "a write to such an element is seen through each that reads it" in found.text
+    assert found.remedy == "clone() each entry that shall be independent, at the moment of storing."
     apart = find_sharers([block[:3], block[3:]])
     assert "an entry kept keeps the whole block alive" in apart.text
+    assert apart.remedy == "clone() an entry to cut it loose."
     found = find_sharers({"a": block[:3], "b": block[3:], "c": torch.ones(2)}, among={"d": torch.ones(2)})
     assert found.text.startswith("2 of 3 entries lie in one block, with no element in common")
 
