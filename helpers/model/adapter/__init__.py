@@ -63,8 +63,10 @@ from helpers.model.adapter.storages import (
     weak_storage,
 )
 from helpers.model.adapter.watching import (
+    EventTensor,
     dispatch_mode,
     event_tensors,
+    freed_allocation,
     operator_arguments,
     operator_name,
     plain_access,
@@ -76,6 +78,7 @@ from helpers.model.adapter.watching import (
 
 __all__ = [
     "SELF_TESTS",
+    "EventTensor",
     "Kernel",
     "Saved",
     "Seen",
@@ -92,6 +95,7 @@ __all__ = [
     "event_tensors",
     "find_operator",
     "forward_class",
+    "freed_allocation",
     "is_view",
     "kernel_table",
     "kernels_without_operator",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,9 +16,12 @@ def plain_access() -> Any:
 
 
 def quiet_profiler() -> Any:
-    """Return a CPU profiler that records shapes. It also tells Kineto, its engine, to keep its log off the screen."""
+    """Return a CPU profiler that records shapes and what memory is taken and freed.
+
+    It also tells Kineto, its engine, to keep its log off the screen.
+    """
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # read once, when the first profiler of the process starts
-    return torch.autograd.profiler.profile(record_shapes=True, use_cpu=True)
+    return torch.autograd.profiler.profile(record_shapes=True, use_cpu=True, profile_memory=True)
 
 
 def profiler_label(name: str) -> Any:
@@ -39,10 +42,35 @@ def profiled_events(profiler: Any) -> list[Any]:
     return take(profiler, "kineto_results").experimental_event_tree()
 
 
-def event_tensors(event: Any) -> list[tuple[tuple[int, ...], tuple[int, ...], torch.dtype]]:
-    """Return shape, strides (elements) and dtype of each tensor that a profiled operator was given."""
-    inputs = getattr(take(event, "typed")[1], "inputs", ())
-    return [(tuple(i.sizes), tuple(i.strides), i.dtype) for i in inputs if hasattr(i, "strides")]
+class EventTensor(NamedTuple):
+    """One tensor that a profiled operator was given: shape, strides (elements) and dtype.
+
+    `start` is the address of its storage, 0 where it has no memory of its own. `allocation` is the number of that piece
+    of memory: an address that was freed and is used again has another number.
+    """
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    start: int
+    allocation: int | None
+
+
+def event_tensors(event: Any) -> list[EventTensor]:
+    """Return the tensors that a profiled operator was given, in order."""
+    inputs = [i for i in getattr(take(event, "typed")[1], "inputs", ()) if hasattr(i, "strides")]
+    return [
+        EventTensor(
+            tuple(i.sizes), tuple(i.strides), i.dtype, take(i, "storage_data_ptr") or 0, take(i, "allocation_id")
+        )
+        for i in inputs
+    ]
+
+
+def freed_allocation(event: Any) -> int | None:
+    """Return the number of the piece of memory that an event of the profiler freed, or None for every other event."""
+    fields = take(event, "typed")[1]
+    return take(fields, "allocation_id") if getattr(fields, "alloc_size", 0) < 0 else None
 
 
 @proves(plain_access)
@@ -60,6 +88,7 @@ def _plain_access_works() -> bool:
 @proves(profiler_label)
 @proves(profiler_running)
 @proves(event_tensors)
+@proves(freed_allocation)
 @proves(profiled_events)
 def _profiled_events_works() -> bool:
     t = torch.ones(2, 3).t()
@@ -69,7 +98,10 @@ def _profiled_events_works() -> bool:
             t.contiguous()
     (label,) = [e for e in profiled_events(profiler) if e.name == "labelled"]
     (event,) = [e for e in label.children if e.name == "aten::contiguous"]
-    seen = event_tensors(event) == [((3, 2), (1, 3), torch.float32)] and event.children[0].name == "aten::clone"
+    written, read = event_tensors(event.children[0].children[-1])
+    freed = [freed_allocation(e) for e in label.children]
+    seen = read[:4] == ((3, 2), (1, 3), torch.float32, t.untyped_storage().data_ptr())
+    seen = seen and event.children[0].name == "aten::clone" and freed == [None, written.allocation]
     return seen and running and not profiler_running()
 
 
