@@ -45,11 +45,12 @@ JOINERS = frozenset({"cat", "concat", "concatenate", "stack"})
 class Copy:
     """One copy: the call that made it, its bytes, and why.
 
-    `kind`: "reshape", "contiguous", "conversion" (dtype, device, memory format), "inside" (an operator
-    that wanted another layout of what it was given), "always" (an operator that cannot but copy), or
-    "asked" (`clone`). `nbytes` counts what was written, `source_nbytes` the different bytes that were
-    read. Shapes and strides count elements. `lost` is set where the copy reads a channels_last tensor through views and
-    the result is in the default order: the format, and the strides of that result.
+    `kind`: "reshape", "contiguous", "conversion" (dtype, device, memory format), "inside" (an operator that
+    wanted another layout or dtype of what it was given, or a conjugate view written out), "always" (an operator
+    that cannot but copy), or "asked" (`clone`). `nbytes` counts what was written, `source_nbytes` the different
+    bytes that were read. Shapes and strides count elements. `lost` is set where the copy reads a channels_last
+    tensor through views and the result is in the default order: the format, and the strides of that result.
+    `remedy` is what to do about a copy of kind "inside".
     """
 
     call: Call
@@ -62,10 +63,11 @@ class Copy:
     stride: tuple[int, ...]
     formats: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     lost: tuple[str, tuple[int, ...]] | None = None
+    remedy: str = ""
 
     @property
     def hidden(self) -> bool:
-        """Whether nothing in the reader's line says that it copies: another layout would have spared it."""
+        """Whether nothing in the reader's line says that it copies: another layout or dtype would have spared it."""
         return self.kind in ("reshape", "inside")
 
     @property
@@ -249,10 +251,7 @@ def _sentence(copy: Copy, later: Sequence[Copy]) -> tuple[str, str]:
     if copy.kind == "inside":
         return (
             f"{call.shown} copied {nbytes} inside{call.where}: {copy.why}",
-            REPEATS
-            if copy.why.startswith("dimension")
-            else "Keep the tensor in the layout that the operator wants, made once and not in every step; calling "
-            "contiguous() right before it moves the copy and does not remove it.",
+            copy.remedy,
         )
     why = copy.why
     if copy.kind == "conversion" and copy.written_out:

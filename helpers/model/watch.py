@@ -219,7 +219,9 @@ def raised_finding(fn: Callable, error: BaseException, kind: type[Finding] = Fin
     where = f" at {place.quoted}" if place else ""
     return kind(
         text=f"{name_of(fn)} raised {type(error).__name__}{where} before it ended: {first_line(error)}.",
-        remedy="explain_error(f, …) explains errors of torch.",
+        remedy="explain_error(f, …) explains errors of torch."
+        if not isinstance(error, SystemExit)
+        else "Leave out the call that ends the program, such as sys.exit().",
         facts={"error": type(error).__name__},
         **fields,
     )
