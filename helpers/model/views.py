@@ -6,6 +6,7 @@ The rule itself is in `viewrule`; this module finds the cause behind it and says
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 
@@ -148,14 +149,17 @@ def _cause(layout: Layout, brk: Break) -> tuple[str, str]:
     if name := channels_last_name(layout):
         strides = f"strides {layout.stride} are {name}"
         return "memory format", f"{strides}: not the shape {layout.shape} but the memory format is the cause"
+    kind, likeness = "order", "as after a transpose or permute"
+    if _channels_move_least(layout):
+        kind, likeness = "order of channels", "as in a slice of a channels_last tensor or after a permute"
     if step < stride:
-        return "order", f"dimension {right} takes the larger steps, as after a transpose or permute"
+        return kind, f"dimension {right} takes the larger steps, {likeness}"
     if step < size * stride and step % stride == 0:
         return "overlap", f"a step of dimension {left} ends inside a pass over dimension {right}, as after unfold"
     if step > size * stride:
         between = [d for d in range(layout.ndim) if layout.shape[d] > 1 and stride < layout.stride[d] < step]
         if between:
-            return "order", f"the steps of dimension {between[0]} lie between theirs, as after a transpose or permute"
+            return kind, f"the steps of dimension {between[0]} lie between theirs, {likeness}"
         if in_storage_order(layout):
             gap = counted(step - size * stride, "slot")
             return "gap", f"each step of dimension {left} skips {gap} that the tensor does not read, as after a slice"
@@ -208,6 +212,15 @@ def channels_last_name(layout: Layout) -> str:
     """Return "channels_last" or "channels_last_3d" if the layout is that and not contiguous as well; else ""."""
     names = layout.memory_formats
     return "" if not names or "contiguous" in names else names[0]
+
+
+def _channels_move_least(layout: Layout) -> bool:
+    """Say whether the dimensions lie in the order of channels_last, with gaps: no memory format, but part of one."""
+    for order in CHANNELS_LAST.values():
+        if len(order) == layout.ndim and layout.shape[1] > 1:
+            steps = [0, *(layout.stride[d] for d in order if layout.shape[d] > 1)]
+            return all(small < large for small, large in pairwise(steps))
+    return False
 
 
 def in_storage_order(layout: Layout) -> bool:

@@ -141,6 +141,7 @@ def test_another_layout_is_still_the_cause_where_it_is():
         (lambda t: torch.mm(t, t), (4, 4)),
     ],
 )
+@pytest.mark.filterwarnings("ignore:torch.searchsorted")
 def test_what_the_remedy_for_a_layout_advises_spares_the_copy(reads, shape):
     spread = torch.rand(*shape[:-1], 2 * shape[-1])[..., ::2]
     found = find_copies(lambda: reads(spread))

@@ -289,6 +289,21 @@ def test_a_dimension_between_two_others_in_storage_is_named():
     assert "call `view` before the transpose or permute" in finding.remedy
 
 
+@pytest.mark.parametrize("last", [torch.channels_last, torch.channels_last_3d])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_slice_of_a_channels_last_tensor_is_not_only_likened_to_a_permute(last, batch):
+    dims = 4 if last == torch.channels_last else 5
+    pictures = torch.zeros(batch, 8, *[4] * (dims - 2)).to(memory_format=last)
+    for part in (pictures[:, :4], pictures[..., ::2], pictures[:, 1:3, ..., 1:]):
+        finding = explain_view(part, (batch, -1))
+        assert "as in a slice of a channels_last tensor or after a permute" in finding.text
+        assert "before the transpose" not in finding.remedy
+    whole = explain_view(pictures, (batch, -1))
+    assert f"are {str(last).removeprefix('torch.')}: not the shape" in whole.text
+    other = explain_view(torch.zeros(2, 8, *[4] * (dims - 2)).transpose(1, 2), (2, -1))
+    assert "as after a transpose or permute" in other.text
+
+
 @pytest.mark.parametrize(
     ("t", "shape", "text"),
     [
