@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from os.path import dirname, join
 from typing import Any
 
@@ -24,90 +23,53 @@ from helpers.model.adapter import (
     storage_key,
     weak_storage,
 )
-from helpers.model.finding import Finding
 from helpers.model.layout import Layout
-from helpers.model.memory import block_of, layout_of
+from helpers.model.memory import Block, block_of, layout_of, memory_of
 from helpers.model.source import reader_frame
 from helpers.model.watch import (
     READER,
     Call,
     Watch,
-    name_of,
     raised_finding,
     require_callable,
     run_reader,
     tensors_in,
     uncompiled,
-    with_unjudged,
 )
+from helpers.model.writebytes import Snapshot
+from helpers.model.writefinding import LostWrite, Origin, Temporary, WritesFinding, writes_finding
 from helpers.model.writesources import Argument, Source, Sources, arguments_of
-from helpers.model.writewords import LITERAL, RESHAPERS, cause_of, indexing_remedy, why_reshape_copied
+from helpers.model.writewords import (
+    LITERAL,
+    RESHAPERS,
+    cause_of,
+    copied,
+    is_one_dimension,
+    is_write,
+    what_changed,
+    why_reshape_copied,
+)
 
 # Calls that hand the memory to code that torch does not see.
 _ESCAPES = frozenset({"numpy", "tolist", "data_ptr", "untyped_storage", "storage", "_typed_storage"}) | {
     "__array__", "__dlpack__", "__cuda_array_interface__", "__reduce_ex__", "share_memory_"
 }  # fmt: skip
+_SHARERS = frozenset({"as_tensor", "asarray"})  # they take the memory of an array where they can
 _EMPTY = ("aten::new_", "aten::empty_", "aten::zeros_", "aten::ones_", "aten::full_", "aten::rand")  # no source
 # The functions and modules of torch.nn: what the reader gives to one of these, the reader wants it to work on.
 _NN = tuple(join(dirname(torch.nn.__file__), part) for part in ("init.py", "functional.py", join("modules", "")))
 
 
-@dataclass(frozen=True)
-class LostWrite:
-    """One write that nothing read: where it was written, and the call that made the temporary.
-
-    `times` counts how often this line did it. `cause` says why a new storage was made, of `nbytes` bytes.
-    `source` is the reader's text for the tensor that the temporary was made from (empty where none can be meant),
-    `version` that tensor's version counter at the write (None if unknown), and `touched` whether anything in the
-    whole run changed it in place.
-    """
-
-    write: Call
-    maker: Call
-    cause: str
-    source: str
-    version: int | None
-    touched: bool
-    nbytes: int
-    times: int = 1
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class WritesFinding(Finding):
-    """The writes that were lost, in the order in which they happened."""
-
-    lost: tuple[LostWrite, ...] = ()
-
-
-@dataclass
-class _Origin:
-    """How a temporary came to be."""
-
-    call: Call
-    cause: str
-    remedy: str
-    source: Source | None
-    nbytes: int
-    one_dimension: bool  # made by an index that stands for one dimension
-
-
-@dataclass
-class _Temporary:
-    reference: Any  # does not keep the storage alive, but keeps its number from being used again
-    origin: _Origin
-    pending: list[LostWrite] = field(default_factory=list)
-    escaped: bool = False
-
-
 class _Recorder(Watch):
     """Notes, for every storage made while it is on, who made it, who wrote to it and who read it."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: Snapshot) -> None:
         super().__init__()
-        self.temporaries: dict[int, _Temporary] = {}
+        self.temporaries: dict[int, Temporary] = {}
         self.call: Call | None = None
-        self.sources = Sources()
+        self.sources = Sources(before)
         self._arguments: list[Argument] = []
+        self._arrays: list[Block] = []
         self._meant = self._given = self._one_dimension = False
         self._unsure: set[int] = set()  # written by the running call, which did not say so by its name
 
@@ -115,20 +77,26 @@ class _Recorder(Watch):
         before = self.call, self._arguments, self._meant, self._given, self._one_dimension, self._unsure
         self.call, self._arguments = call, []
         # What library code, the backward pass or a batch norm write to temporaries on the way is not meant.
-        self._meant = _is_write(call.name) or "out" in kwargs
+        self._meant = is_write(call.name) or "out" in kwargs
         self._given = self._one_dimension = False
+        self._arrays = []
         self._unsure, result, layout = set(), None, None
         with self.aside(call):
             self._given = not call.direct and call.place is not None and _called_through_nn()
-            self._one_dimension = call.name == "__getitem__" and len(args) > 1 and _is_one_dimension(args[1])
+            self._one_dimension = call.name == "__getitem__" and len(args) > 1 and is_one_dimension(args[1])
             layout = layout_of(args[0]) if args and call.name in RESHAPERS else None
             self._arguments = arguments_of(call, args, kwargs)
+            if call.name in _SHARERS:
+                given = [memory_of(a) for a in (*args, *kwargs.values()) if not isinstance(a, torch.Tensor)]
+                self._arrays = [block for block in given if block is not None]
             for t in tensors_in(args) if call.name in _ESCAPES else ():
                 self._escape(t)
         try:
             result = func(*args, **kwargs)
             with self.aside(call):
                 self._explain_reshape(call, layout, result)
+                if call.name == "__deepcopy__":
+                    self._note_deepcopy(call, func, result)
             return result
         finally:
             with self.aside(call):
@@ -143,6 +111,12 @@ class _Recorder(Watch):
         if known is not None and known.origin.call is call:
             known.origin.cause = why_reshape_copied(call, layout, tuple(result.shape))
 
+    def _note_deepcopy(self, call: Call, func: Any, result: torch.Tensor) -> None:
+        """Note what `deepcopy` made: it copies a storage through no operator."""
+        if block_of(result) is not None and storage_key(result) not in self.temporaries:
+            self.sources.add(result, call, [], func)
+            self._born(result, storage_key(result), copied(call), None)
+
     def _drop_unsure(self, call: Call, result: Any) -> None:
         """Forget the writes of a call that does not return what it wrote: `batch_norm` and its running statistics."""
         for key in self._unsure.difference(_keys(result)):
@@ -150,7 +124,10 @@ class _Recorder(Watch):
             pending[:] = [write for write in pending if write.write is not call]
 
     def _escape(self, t: torch.Tensor) -> None:
-        if block_of(t) is not None and (known := self.temporaries.get(storage_key(t))):
+        if block_of(t) is None:
+            return
+        self.sources.escaped.add(storage_key(t))
+        if known := self.temporaries.get(storage_key(t)):
             known.escaped = True
 
     def operator(self, func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
@@ -172,10 +149,18 @@ class _Recorder(Watch):
         empty = not (read or literal) or operator_name(func).startswith(_EMPTY)
         for t in tensors_in([result]):
             key = storage_key(t) if block_of(t) is not None else None
+            if literal and self._shares_an_array(t):
+                continue
             if key is not None and (literal or key not in read) and key not in self.temporaries:
                 source = self.sources.add(t, self.call, self._arguments, func)
                 if not empty:
-                    self._born(t, key, self.call, func, source)
+                    changed = what_changed(args[0], t) if args and operator_name(func) == "aten::_to_copy" else ""
+                    self._born(t, key, cause_of(self.call, func, changed), source)
+
+    def _shares_an_array(self, t: torch.Tensor) -> bool:
+        """Say whether a tensor lies in the memory of an array that the running call was given."""
+        block = block_of(t)
+        return block is not None and any(block.same_memory(array) for array in self._arrays)
 
     def _write(self, key: int) -> None:
         known = self.temporaries.get(key)
@@ -192,12 +177,10 @@ class _Recorder(Watch):
         text, version = (source.text, source.version_now()) if source is not None else ("", None)
         known.pending.append(LostWrite(self.call, origin.call, origin.cause, text, version, True, origin.nbytes))
 
-    def _born(self, t: torch.Tensor, key: int, call: Call, func: Any, source: Source | None) -> None:
-        cause, remedy = cause_of(call, func)
+    def _born(self, t: torch.Tensor, key: int, cause: tuple[str, str], source: Source | None) -> None:
         nbytes = t.untyped_storage().nbytes()
-        self.temporaries[key] = _Temporary(
-            weak_storage(t), _Origin(call, cause, remedy, source, nbytes, self._one_dimension)
-        )
+        origin = Origin(self.call, *cause, source, nbytes, self._one_dimension)
+        self.temporaries[key] = Temporary(weak_storage(t), origin)
 
 
 class _Operators(dispatch_mode()):
@@ -218,11 +201,6 @@ def _keys(value: Any) -> list[int]:
     return [storage_key(t) for t in tensors_in([value]) if block_of(t) is not None]
 
 
-def _is_write(name: str) -> bool:
-    """Say whether a call of this name writes in place: `add_`, `t[0] = …`, `+=`."""
-    return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))
-
-
 def _called_through_nn() -> bool:
     """Say whether the reader's code called something of torch.nn, which now makes the torch call."""
     frame = sys._getframe(1)
@@ -232,70 +210,25 @@ def _called_through_nn() -> bool:
     return frame.f_code.co_filename.startswith(_NN)
 
 
-def _is_one_dimension(index: Any) -> bool:
-    """Say whether an index stands for exactly one dimension of what it selects: a mask, or one row of numbers."""
-    if isinstance(index, list):
-        return all(isinstance(i, int) for i in index)
-    return isinstance(index, torch.Tensor) and (index.dtype == torch.bool or index.ndim == 1)
-
-
 def find_lost_writes(fn: Callable, *args: Any, **kwargs: Any) -> WritesFinding:
     """Run `fn(*args, **kwargs)` once and find the in-place writes whose result nothing could ever read.
 
-    A write to something that is read later, returned, or kept anywhere is not reported. What was
-    compiled runs as it was written. Raises HelperError when `fn` is not a function.
+    A write to something that is read later, returned, or kept anywhere is not reported, and neither is one that no
+    operator of torch makes, such as one through NumPy. The bytes of the tensors that `fn` is given or names are copied
+    at the start, up to 64 MiB, to say whether they were touched. What was compiled runs as it was written.
+    Raises HelperError when `fn` is not a function.
     """
     require_callable(fn, "find_lost_writes")
-    recorder = _Recorder()
+    recorder = _Recorder(Snapshot(fn, args, kwargs))
     result = None
     try:
         with uncompiled(), recorder, _Operators(recorder):
             result = run_reader(fn, args, kwargs)
-    except Exception as error:  # the reader's own error is part of the answer
+    except (Exception, SystemExit) as error:  # the reader's own error is part of the answer
         return raised_finding(fn, error, WritesFinding)
     pending = [t for t in recorder.temporaries.values() if t.pending and not t.escaped]
     if not all(t.reference.expired() for t in pending):
         gc.collect()  # a temporary in a cycle of references is as lost as any
     gone = [t for t in pending if t.reference.expired()]
     del result
-    return _finding(fn, gone, recorder.sources, recorder.unjudged)
-
-
-def _finding(fn: Callable, gone: list[_Temporary], sources: Sources, unjudged: list[str]) -> WritesFinding:
-    grouped: dict[Any, tuple[LostWrite, str]] = {}
-    for temporary in gone:
-        write = temporary.pending[-1]
-        key = (write.write, write.maker)
-        earlier = grouped[key][0] if key in grouped else replace(write, times=0, touched=False)
-        source = temporary.origin.source
-        touched = earlier.touched or source is None or sources.touched(source, write.version)
-        write = replace(write, times=earlier.times + 1, touched=touched)
-        grouped[key] = write, _remedy(temporary.origin, write)
-    lost = tuple(write for write, _ in grouped.values())
-    facts = {"lost": sum(w.times for w in lost)}
-    if not lost:
-        text = f"{name_of(fn)} lost no write: all that it wrote was read, returned or kept."
-        return WritesFinding(text=with_unjudged(text, unjudged), facts=facts)
-    first, remedy = next(iter(grouped.values()))
-    facts |= {"version": first.version, "touched": first.touched}
-    others = f"; {len(lost) - 1} more lines lose a write in this way" if len(lost) > 1 else ""
-    if len(lost) == 2:
-        others = f"; so does the write {lost[1].write.at}"
-    text = with_unjudged(f"{_sentence(first)}{others}.", unjudged)
-    return WritesFinding(text=text, remedy=remedy, facts=facts, lost=lost)
-
-
-def _remedy(origin: _Origin, write: LostWrite) -> str:
-    return origin.remedy or indexing_remedy(origin.call, write.write, origin.one_dimension)
-
-
-def _sentence(lost: LostWrite) -> str:
-    often = f" {lost.times} times" if lost.times > 1 else ""
-    sentence = f"{lost.cause}; the write {lost.write.at} went to that temporary{often} and nothing read it"
-    if lost.source and lost.version is not None and not lost.touched:
-        if lost.version == 0:
-            return f"{sentence}; {lost.source} was never touched (version still 0)"
-        return f"{sentence}; nothing in this run wrote to {lost.source} (version still {lost.version})"
-    if lost.source:
-        return f"{sentence}; it never reached {lost.source}"
-    return sentence
+    return writes_finding(fn, gone, recorder.sources, recorder.unjudged)

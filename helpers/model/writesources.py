@@ -16,6 +16,7 @@ import torch
 from helpers.model.adapter import storage_key, version_of, weak_storage
 from helpers.model.memory import block_of
 from helpers.model.watch import Call
+from helpers.model.writebytes import Snapshot
 from helpers.model.writewords import copies_its_source, parsed
 
 
@@ -58,21 +59,31 @@ class _Made:
 class Sources:
     """Which call made each new storage, and from which tensor of the reader."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: Snapshot) -> None:
+        self._before = before
         self._made: dict[int, _Made] = {}
         self.written: set[int] = set()  # the storages that any operator of the run wrote to
+        self.escaped: set[int] = set()  # those whose memory was handed to code that torch does not see
 
     def add(self, t: torch.Tensor, call: Call, arguments: list[Argument], func: Any) -> Source | None:
         """Note that `call` made the storage of `t` with the operator `func`, and return the source of `t`."""
         found = self._source(t, call, arguments, func)
-        self.written.discard(storage_key(t))  # the number may have belonged to a storage that is gone
+        for known in (self.written, self.escaped):  # the number may have belonged to a storage that is gone
+            known.discard(storage_key(t))
         self._made[storage_key(t)] = _Made(weak_storage(t), call, found)
         return found
 
-    def touched(self, source: Source, version: int | None) -> bool:
-        """Say whether the run wrote to the source. `version`: its counter at a lost write."""
+    def touched(self, source: Source, version: int | None) -> bool | None:
+        """Say whether the run wrote to the source. `version`: its counter at a lost write.
+
+        None where the counter says no, but the bytes can't be compared: NumPy may have written to them.
+        """
         now = source.version_now()
-        return source.key in self.written or (version if now is None else now) != source.version
+        if source.key in self.written or (version if now is None else now) != source.version:
+            return True
+        if self._before.holds(source.key):
+            return self._before.changed(source.key)
+        return False if source.key in self._made and source.key not in self.escaped else None
 
     def _source(self, t: torch.Tensor, call: Call, arguments: list[Argument], func: Any) -> Source | None:
         if copies_its_source(call, func):
