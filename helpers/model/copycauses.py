@@ -22,6 +22,7 @@ _WRITERS = _ACCUMULATORS | {
     "scatter", "scatter_add", "scatter_reduce", "select_scatter", "slice_scatter", "diagonal_scatter",
     "as_strided_scatter", "sort", "msort", "linalg_eigh",
 }  # fmt: skip
+_MATMULS = frozenset({"mm", "bmm", "matmul", "scaled_dot_product_attention", "_scaled_dot_product_attention_math"})
 # Operators that reorder the elements while they search, on a copy that they throw away.
 _SEARCHERS = frozenset(["kthvalue", "median", "nanmedian"])
 # LAPACK writes to the matrices that it is given, so every operator that calls it works on a copy, column by column.
@@ -99,6 +100,8 @@ def inside(note: Note, moved: Moved) -> tuple[str, str, str]:
     if _same_strides(moved):
         return "always", "it works on a copy in the same layout, so that no other layout would have spared it", ""
     remedy = _LAYOUT if note.is_given(moved) else _INTERMEDIATE
+    if zero_strides(moved.read.shape, moved.read.stride) and (note.expanded or moved.operator in _MATMULS):
+        remedy = REPEATS
     return "inside", *_layout(moved, "the operator", remedy)
 
 
@@ -134,7 +137,8 @@ def _in_backward(moved: Moved) -> tuple[str, str, str]:
         return "always", f"{name} in the backward pass converted {before} to {after}", ""
     if moved.lazy or _same_strides(moved):
         return "always", f"{name} in the backward pass needs a copy, in any layout", ""
-    return "inside", *_layout(moved, f"{name} in the backward pass", _SAVED)
+    remedy = REPEATS if zero_strides(moved.read.shape, moved.read.stride) else _SAVED
+    return "inside", *_layout(moved, f"{name} in the backward pass", remedy)
 
 
 def _layout(moved: Moved, operator: str, remedy: str) -> tuple[str, str]:
@@ -142,7 +146,7 @@ def _layout(moved: Moved, operator: str, remedy: str) -> tuple[str, str]:
     read = moved.read
     why = f"{operator} wanted strides {moved.written.stride} for shape {read.shape}, and it was given {read.stride}"
     if zero := zero_strides(read.shape, read.stride):
-        return f"{stride_zero(zero)} in what the operator reads; {why}", REPEATS
+        why = f"{stride_zero(zero)} in what the operator reads; {why}"
     return why, remedy
 
 

@@ -47,10 +47,10 @@ class Note:
     """What is known of one call: plain values only.
 
     `given` holds, by the address of its storage, what each tensor of the call is: "conj", "neg" or "". `made` holds the
-    bytes of each storage of the result. `dtypes` are those of its tensors with dimensions. `lost` is the memory format
-    that a copy of views lost, and the strides of its result. `parts` holds the storage and the layout of each tensor
-    that is joined. `freed` names the pieces of memory that the call gave back, `conjugated` those of
-    which it made a conjugate view on the way.
+    bytes of each storage of the result. `dtypes` are those of its tensors with dimensions; `expanded` says that one of
+    them has stride 0. `lost` is the memory format that a copy of views lost, and the strides of its result. `parts`
+    holds the storage and the layout of each tensor that is joined. `freed` names the pieces of memory that the call
+    gave back, `conjugated` those of which it made a conjugate view on the way.
     """
 
     call: Call
@@ -64,6 +64,7 @@ class Note:
     given: dict[int, str] = field(default_factory=dict)
     dtypes: set[torch.dtype] = field(default_factory=set)
     names_dtype: bool = False
+    expanded: bool = False
     autocast: bool = False
     made: dict[int, int] = field(default_factory=dict)
     copies: list[Moved] = field(default_factory=list)
@@ -81,6 +82,7 @@ class Note:
                 device = t.device.type
                 self.autocast |= torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
             self.given[block.start] = self.given.get(block.start) or lazy
+            self.expanded |= bool(block.zero_strides)
             if block.shape:
                 self.dtypes.add(t.dtype)
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from helpers.model.copies import find_copies
+from helpers.model.views import REPEATS
 
 X = torch.randn(4, 6)
 V = torch.randn(6)
@@ -149,6 +150,14 @@ def test_what_the_remedy_for_a_layout_advises_spares_the_copy(reads, shape):
     assert "Keep the tensor in the layout that the operator wants" in layout.remedy
     wanted = torch.empty_strided(layout.source_shape, layout.stride).copy_(spread)
     assert find_copies(lambda: reads(wanted)).copies == ()
+
+
+def test_what_an_operator_expands_itself_is_not_the_reader_s_to_fold():
+    own = find_copies(lambda: torch.cartesian_prod(V, V))
+    assert "dimension 1 has stride 0 in what the operator reads" in own.text
+    assert "matmul" not in own.remedy
+    given = find_copies(lambda: V.expand(4, 6).softmax(1))
+    assert given.remedy == find_copies(lambda: V.expand(4, 6).contiguous()).remedy == REPEATS
 
 
 # Conjugate and negative views
