@@ -96,9 +96,9 @@ def find_copies(fn: Callable, *args: Any, **kwargs: Any) -> CopiesFinding:
 
     Seen is every copy that goes through torch's dispatcher, also inside an operator, such as a convolution that wants
     another layout. Which operators do that depends on the processor and the build of torch: it is measured, not
-    looked up. Not seen is what a kernel copies on its own, as oneDNN and LAPACK do. Not listed are the
-    steps by which an operator fills its result or a `.grad`, and what the reader's own assignment writes. What was
-    compiled runs as it was written. Raises HelperError when `fn` is not a function, or a profiler is already running.
+    looked up. Not seen is what a kernel copies on its own, as oneDNN and LAPACK do. Not listed are the steps by which
+    an operator fills a part of its result or a `.grad`, and what the reader's own assignment writes. What was compiled
+    runs as it was written. Raises HelperError when `fn` is not a function, or a profiler is already running.
     """
     require_callable(fn, "find_copies")
     labels = _Labels()

@@ -1,7 +1,7 @@
 """Why did an operator copy inside? The kind, the cause and the remedy of one copy that the profiler saw.
 
-Nothing here is looked up by the name of the operator but one thing: whether it goes on to write to the copy. What was
-read and what was written tell the rest: their strides, their dtypes, and whose memory it is.
+Whether there is a copy is never looked up: it is measured. What was read and what was written tell most of its cause:
+their strides, their dtypes, and whose memory it is. The name of the operator only tells what it wants its copy for.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def inside(note: Note, moved: Moved) -> tuple[str, str, str]:
     """Return the kind, the cause and the remedy of a copy inside an operator."""
     if moved.backward:
         return _in_backward(moved)
-    if lazy := note.given.get(moved.read.start) or ("conj" if moved.lazy else ""):
+    if lazy := note.given.get(moved.read.start):
         return (
             "inside",
             f"what it reads is {_LAZY[lazy]}, and the operator needs them written out",
@@ -91,7 +91,7 @@ def inside(note: Note, moved: Moved) -> tuple[str, str, str]:
         return _conversion(note, moved)
     if note.is_result(moved):
         return "always", _result(note, moved), ""
-    if moved.read.allocation in note.conjugated and _same_strides(moved):
+    if moved.lazy or (moved.read.allocation in note.conjugated and _same_strides(moved)):
         return "always", "it conjugates what it is given, and writes that out", ""
     if note.call.name in _SEARCHERS:
         return "always", "it reorders elements while it searches, so it works on a copy", ""

@@ -189,6 +189,8 @@ def test_resolving_was_asked_for_and_afterwards_nothing_copies():
     once = Z.conj().resolve_conj()
     assert find_copies(lambda: (once + Z, once @ Z, once.resolve_conj())).copies == ()
     assert "conjugates what it is given" in always(lambda: torch.linalg.vecdot(Z, Z))
+    inner = find_copies(lambda: torch.linalg.pinv(Z))
+    assert not [c for c in inner.copies if "resolve_conj" in c.remedy], "what it conjugates it made itself"
 
 
 # Conversions of the dtype
