@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from helpers.draw.drawing import Drawing
 from helpers.model.finding import HelperError
+from helpers.model.watch import own_words
 
 NO_VALUE = "That is no value for this control."
 
@@ -211,10 +212,9 @@ def control_number(value: Any) -> int:
 def in_words(error: Exception) -> str:
     """Return an error's type with the first line of its message."""
     try:
-        message = str(error).strip().splitlines()
+        first = own_words(error)
     except Exception:  # an error whose own text can't be read still has a type
-        message = []
-    first = message[0].removesuffix(", but expected one of:").rstrip(".:") if message else ""
+        first = ""
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 

@@ -49,7 +49,7 @@ class Call:
     @property
     def shown(self) -> str:
         """The name of the call as it stands in a sentence."""
-        return _OPERATORS.get(self.name, f"`{self.name}`")
+        return _OPERATORS.get(self.name, f"`{self.name}`") if self.name else "the code"
 
     @property
     def expression(self) -> str:
@@ -203,12 +203,18 @@ def name_of(fn: Callable) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's own text, without the full stop."""
+    """Return the first line of an error's own text, without the mark at its end and with no quote left open."""
     try:
-        lines = str(error).strip().splitlines()
+        return own_words(error) or "no message"
     except Exception:  # a broken __str__ of the reader's must not hide the error
         return "its own text can't be read"
-    return lines[0].rstrip(".") if lines else "no message"
+
+
+def own_words(error: BaseException) -> str:
+    """Return the first line as `first_line` does, "" if there is none. Raises what the error's own `__str__` raises."""
+    line = next(iter(str(error).strip().splitlines()), "").removesuffix(", but expected one of:")
+    line = line.rstrip(" .:;!?")
+    return line + '"' * (line.count('"') % 2)
 
 
 def raised_finding(fn: Callable, error: BaseException, kind: type[Finding] = Finding, **fields: Any) -> Finding:
