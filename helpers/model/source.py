@@ -42,10 +42,10 @@ class Place:
     """One spot in the reader's code.
 
     `line` counts from 1 inside `owner`, which reads "broken()" or "the cell". `text` is the line, and
-    `expression` the part of it that was running. `receiver` is the source text before the dot of a call.
-    `arguments` are the texts of its arguments, the first `positional` of them without a keyword and the
-    others under the names in `keywords`; or of the values that an operator or a subscript works on. Every
-    text is empty where the source is not at hand.
+    `expression` the part of it that was running. `receiver` is the source text before the dot of a call, and
+    `called` the name after it. `arguments` are the texts of its arguments, the first `positional` of them
+    without a keyword and the others under the names in `keywords`; or of the values that an operator or a
+    subscript works on. Every text is empty where the source is not at hand.
     """
 
     line: int
@@ -56,6 +56,7 @@ class Place:
     arguments: tuple[str, ...] = ()
     positional: int = 0
     keywords: tuple[str, ...] = ()
+    called: str = ""
 
     def __str__(self) -> str:
         return f"line {self.line} of {self.owner}"
@@ -192,7 +193,18 @@ def _place(filename: str, line: int, where: Range, owner: str, first: int, store
         tuple(_code(source, part) for part in [*arguments, *(k.value for k in named)]),
         len(arguments),
         tuple(k.arg or "" for k in named),
+        _called(node),
     )
+
+
+def _called(node: ast.AST) -> str:
+    """Return the name of the function that a piece of code calls; "" where it calls none, or none with a name."""
+    match node.value if isinstance(node, ast.Expr) else node:
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+            return name
+        case ast.Call(func=ast.Call() as made):  # what that call made is called in turn, as in nn.Linear(2, 2)(x)
+            return _called(made)
+    return ""
 
 
 def _code(source: str, node: ast.AST) -> str:

@@ -7,27 +7,29 @@ small explainer in a table (`helpers/model/errors/failure.py`); later chapters a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
-from os.path import dirname, join
-from types import CodeType
 from typing import Any
 
-import torch
-
-from helpers.model.errors.failure import EXPLAINERS, Answer, Explainer, Failure, none_given, refused_by_parser
-from helpers.model.errors.frames import circle_of
-from helpers.model.errors.replay import replay
+from helpers.model.errors.failure import Answer, Failure, none_given, refused_by_parser
+from helpers.model.errors.frames import circle_of, frames_of
+from helpers.model.errors.origin import (
+    TORCH,
+    chain_of,
+    innermost,
+    leads_to,
+    raised_in_torch,
+    raised_outside,
+    speaker,
+    wrapped,
+)
+from helpers.model.errors.replay import positional, replay
+from helpers.model.errors.table import ask
 from helpers.model.finding import Finding, HelperError, with_article
 from helpers.model.runs.run import Run
 from helpers.model.source import Place, is_library, place_in_traceback
 from helpers.model.watch import READER, Call, NotRunError, first_line, name_of, require_callable, run_reader
 from helpers.model.words import sentence_case
-
-_TORCH = join(dirname(torch.__file__), "")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -85,36 +87,23 @@ def explain_failure(fn: Callable, error: Exception, failure: Failure | None, run
     place = place_in_traceback(error, READER)
     if type(error).__module__.startswith("torch._dynamo"):
         return _of_the_compiler(fn, error)
-    if isinstance(error, HelperError):  # it is one sentence already
-        text = f"{sentence_case(first_line(error))}{f' ({place})' if place else ''}"
-        return ErrorFinding(text=f"{text}.", error=type(error).__name__, known=True)
+    if isinstance(error, HelperError):
+        return _of_a_helper(error, place)
     if (checked := _checked(error)) is not error:
-        if failure is None or not _leads_to(checked, failure.error):
-            failure = Failure(checked, Call("opcheck", place, place.positional if place else 0), (), {}, run)
+        if failure is None or not leads_to(checked, failure.error):
+            failure = Failure(checked, Call("opcheck", place, positional(checked, place)), (), {}, run)
         error = failure.error
-    if failure is None or not _leads_to(error, failure.error):
-        failure = _unseen(error, place)
-        if failure is not None:
-            failure.run = run
+    watched = failure is not None and leads_to(error, failure.error)
+    if not watched:
+        failure = next(filter(None, (_unseen(link, _place(error, link), run) for link in chain_of(error))), None)
     if failure is None:
-        if place is not None and (answer := _ask(Failure(error, Call("", place, place.positional), (), {}, run))):
-            facts = {"message": first_line(error), "line": place.line}
-            return ErrorFinding(
-                text=f"{answer[0]}.", remedy=answer[1], error=type(error).__name__, known=True, facts=facts
-            )
-        at = f" at {place.quoted}" if place else ""
-        text = (
-            f"{name_of(fn)} raised {type(error).__name__}{at} in plain Python, not in a torch call: {first_line(error)}"
-        )
-        return ErrorFinding(text=f"{text}.", error=type(error).__name__)
+        return _of_python(fn, error, place, run)
     inside = "" if circle_of(error)[0] else _code_inside(error, failure, place)
-    answer = None if inside and not _in_a_mode(error) else _ask(failure)  # a mode of the reader's passes calls on
+    answer = None if inside and not _in_a_mode(error) else ask(failure)  # a mode of the reader's passes calls on
     inside = "" if answer else inside
-    text, remedy = (inside, "") if inside else answer or _unknown(failure)
-    if error is not failure.error:
-        text = f"{type(error).__name__} ({first_line(error)}) was raised because a torch call had failed: {text}"
+    text, remedy = (inside, "") if inside else answer or _unknown(failure, watched=watched)
     return ErrorFinding(
-        text=f"{text}.",
+        text=f"{wrapped(error, failure.error, text)}.",
         remedy=remedy,
         error=type(error).__name__,
         from_torch=True,
@@ -122,6 +111,25 @@ def explain_failure(fn: Callable, error: Exception, failure: Failure | None, run
         call=failure.name,
         facts={"message": first_line(failure.error), "line": failure.call.place.line if failure.call.place else None},
     )
+
+
+def _of_a_helper(error: HelperError, place: Place | None) -> ErrorFinding:
+    """Tell an error of these helpers: it is one sentence already."""
+    text = f"{sentence_case(first_line(error))}{f' ({place})' if place else ''}"
+    return ErrorFinding(text=f"{text}.", error=type(error).__name__, known=True)
+
+
+def _of_python(fn: Callable, error: Exception, place: Place | None, run: Run | None) -> ErrorFinding:
+    """Explain an error that no torch call raised, if it comes of tensors all the same; otherwise say that it does."""
+    kind = type(error).__name__
+    for link in chain_of(error):
+        at = _place(error, link)
+        if at is not None and (answer := ask(Failure(link, Call("", at, at.positional), (), {}, run))):
+            text, facts = wrapped(error, link, answer[0]), {"message": first_line(link), "line": at.line}
+            return ErrorFinding(text=f"{text}.", remedy=answer[1], error=kind, known=True, facts=facts)
+    at = f" at {place.quoted}" if place else ""
+    text = f"{name_of(fn)} raised {kind}{at} in plain Python, not in a torch call: {first_line(error)}"
+    return ErrorFinding(text=f"{text}.", error=kind)
 
 
 def _of_the_compiler(fn: Callable, error: BaseException) -> ErrorFinding:
@@ -145,36 +153,56 @@ def _checked(error: BaseException) -> BaseException:
 
 
 def explain_caught(error: BaseException) -> ErrorFinding:
-    """Explain an exception from its traceback: a backward that failed still has its tensors there."""
-    kind, at = type(error).__name__, place_in_traceback(error)
-    if (checked := _checked(error)) is not error:
-        told = _ask(Failure(checked, Call("opcheck", at, at.positional if at else 0), (), {}))
+    """Explain an exception from its traceback: a backward that failed still has its tensors there.
+
+    One that code outside torch raised is explained by the error of torch that led to it, if that is known.
+    """
+    for link in sorted(chain_of(error), key=raised_outside):
+        found = _explain_link(error, link)
+        if found.known:
+            return found
+    return _explain_link(error, error)
+
+
+def _explain_link(error: BaseException, link: BaseException) -> ErrorFinding:
+    """Explain one error of the chain that led to a caught one."""
+    kind, place = type(error).__name__, place_in_traceback(link)
+    if link is error and isinstance(link, HelperError):
+        return _of_a_helper(link, place)
+    if (checked := _checked(link)) is not link:
+        told = ask(Failure(checked, Call("opcheck", place, positional(link, place)), (), {}))
         if told is not None:
-            return ErrorFinding(text=f"{told[0]}.", remedy=told[1], error=kind, known=True, call="opcheck")
-    place, call, given = place_in_traceback(error), "", ()
-    step = error.__traceback__
-    while step is not None:
-        code, local = step.tb_frame.f_code, step.tb_frame.f_locals
-        if code.co_filename.startswith(_TORCH) and code.co_name in ("backward", "grad") and not call:
-            roots = next((local[name] for name in ("self", "tensors", "outputs") if name in local), None)
-            call, given = code.co_name, (roots, *([local["inputs"]] if "inputs" in local and roots is not None else []))
-        step = step.tb_next
-    name = call or (place.expression.partition("(")[0].rpartition(".")[2] if place else type(error).__name__)
-    parser = refused_by_parser(error, place)
-    called, args, kwargs = (not given and replay(error)) or ("", given, {})
+            text = wrapped(error, link, told[0])
+            return ErrorFinding(text=f"{text}.", remedy=told[1], error=kind, known=True, call="opcheck")
+    call, given = _failed_backward(link)
+    name = call or (place.called or place.expression if place else type(link).__name__)
+    parser = refused_by_parser(link, place)
+    called, args, kwargs = (not given and replay(link)) or ("", given, {})
     name = called or parser or name
-    failure = Failure(error, Call(name, place, len(args) or (place.positional if place else 0)), args, kwargs)
-    answer = _ask(failure)
+    failure = Failure(link, Call(name, place, len(args) or positional(link, place)), args, kwargs)
+    answer = ask(failure)
     text, remedy = answer or _unknown(failure)
+    more = (answer is None and not raised_outside(link)) or _needs_a_record(link, args)
     return ErrorFinding(
-        text=f"{text}.",
-        remedy=f"{remedy} {_WATCH}".strip() if answer is None or _needs_a_record(error, args) else remedy,
-        error=type(error).__name__,
+        text=f"{wrapped(error, link, text)}.",
+        remedy=f"{remedy} {_WATCH}".strip() if more else remedy,
+        error=kind,
         from_torch=bool(call or parser),
         known=answer is not None,
         call=name,
-        facts={"message": first_line(error), "line": place.line if place else None},
+        facts={"message": first_line(link), "line": place.line if place else None},
     )
+
+
+def _failed_backward(error: BaseException) -> tuple[str, tuple]:
+    """Return the name of the call of autograd that an error passed, and its tensors, from its frame; "" if none."""
+    call, given = "", ()
+    for frame in frames_of(error):
+        code, local = frame.f_code, frame.f_locals
+        if code.co_filename.startswith(TORCH) and code.co_name in ("backward", "grad") and not call:
+            roots = next((local[name] for name in ("self", "tensors", "outputs") if name in local), None)
+            call, given = code.co_name, (roots, *([local["inputs"]] if "inputs" in local and roots is not None else []))
+    return call, given
 
 
 _WATCH = "Give the function that raised it, explain_error(f): a watched run tells more."
@@ -195,8 +223,12 @@ def _code_inside(error: BaseException, failure: Failure, place: Place | None) ->
 
     "" for an error that torch itself raised, or that is about the graph and only came up in such code.
     """
-    innermost = _innermost(error).co_filename
-    if error is not failure.error or place is None or place == failure.call.place or is_library(innermost):
+    if (
+        error is not failure.error
+        or place is None
+        or place == failure.call.place
+        or is_library(innermost(error).co_filename)
+    ):
         return ""
     message = first_line(error)
     if any(part in message for part in _OF_THE_GRAPH):
@@ -204,96 +236,32 @@ def _code_inside(error: BaseException, failure: Failure, place: Place | None) ->
     return f"{place.quoted} raised {type(error).__name__} while {failure.call.at} ran it: {message}"
 
 
-# The modules that fill the table, in the order in which their explainers are asked.
-_TABLES = (
-    "backward",
-    "dispatch",
-    "dtypes",
-    "freed",
-    "functions",
-    "kernels",
-    "python",
-    "registration",
-    "rules",
-    "schemas",
-    "sizes",
-    "storage",
-    "values",
-    "parser",
-)
+def _unknown(failure: Failure, *, watched: bool = False) -> Answer:
+    error, kind = failure.error, type(failure.error).__name__
+    raised = f"{failure.call.at} raised {kind}" if error.__traceback__ else f"This is a {kind} that was never raised"
+    return f"{raised}, which this tool does not know; {speaker(error, watched=watched)}: {first_line(error)}", ""
 
 
-@cache
-def _explainers() -> list[tuple[re.Pattern, Explainer]]:
-    """Return the table. It is filled for the first error: to compile all its patterns takes a while."""
-    for name in _TABLES:
-        import_module(f"helpers.model.errors.{name}")
-    return EXPLAINERS
+def _place(error: BaseException, link: BaseException) -> Place | None:
+    """Return where a link of the chain to a watched error was raised; the code that handled it is the reader's, too."""
+    return place_in_traceback(link, READER if link is error else None)
 
 
-def _ask(failure: Failure) -> Answer | None:
-    try:
-        message = str(failure.error)
-    except Exception:  # a broken __str__ of the reader's
-        return None
-    for pattern, explainer in _explainers():
-        if (match := pattern.search(message)) and (answer := _answer(explainer, match, failure)):
-            return answer
-    return None
-
-
-def _answer(explainer: Explainer, match: re.Match, failure: Failure) -> Answer | None:
-    """Return an explainer's answer; None where it could not look, as when the call was seen without its arguments."""
-    try:
-        return explainer(match, failure)
-    except Exception:  # whatever it is, the reader's error is told, in torch's own words
-        return None
-
-
-def _unknown(failure: Failure) -> Answer:
-    return (
-        f"{failure.call.at} raised {type(failure.error).__name__}, which this tool does not "
-        f"know; torch says: {first_line(failure.error)}",
-        "",
-    )
-
-
-def _leads_to(error: BaseException | None, cause: BaseException) -> bool:
-    """Say whether `error` is `cause`, or was raised from it or while it was handled."""
-    for _ in range(20):  # chains are short; a ring of contexts would never end
-        if error is None or error is cause:
-            return error is cause
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def _unseen(error: BaseException, place: Place | None) -> Failure | None:
-    """Return a failure without arguments for what no mode sees: `from_numpy`, the `apply` of a Function, a thread."""
+def _unseen(error: BaseException, place: Place | None, run: Run | None) -> Failure | None:
+    """Return a failure for what no mode sees: arguments that were refused, the `apply` of a Function, a thread."""
     if place is None:
         return None
+    count = positional(error, place)
     if name := refused_by_parser(error, place):
-        return Failure(error, Call(name, place, place.positional), (), {})
-    if isinstance(error, RuntimeError) and place.expression.partition("(")[0].endswith(".apply"):
-        return Failure(error, Call("apply", place, place.positional), (), {})
-    in_torch = type(error) is RuntimeError and _raised_in_torch(error)  # as in a thread, which no mode watches
+        _, args, kwargs = replay(error) or ("", (), {})
+        return Failure(error, Call(name, place, len(args) or count), args, kwargs, run)
+    if isinstance(error, RuntimeError) and place.called == "apply":
+        return Failure(error, Call("apply", place, count), (), {}, run)
+    in_torch = type(error) is RuntimeError and raised_in_torch(error)  # as in a thread, which no mode watches
     if place.receiver.split(".")[0] != "torch" and not in_torch:
         return None
-    name = place.expression.removeprefix(f"{place.receiver}.").split("(")[0]
-    return Failure(error, Call(name, place, place.positional), (), {})
-
-
-def _raised_in_torch(error: BaseException) -> bool:
-    """Say whether the innermost frame that an error passed is one of torch's own."""
-    return _innermost(error).co_filename.startswith(_TORCH)
+    return Failure(error, Call(place.called or place.expression, place, count), (), {}, run)
 
 
 def _in_a_mode(error: BaseException) -> bool:
-    return _innermost(error).co_name in ("__torch_function__", "__torch_dispatch__")
-
-
-def _innermost(error: BaseException) -> CodeType:
-    """Return the code of the innermost frame that a caught error passed."""
-    step = error.__traceback__
-    while step.tb_next is not None:
-        step = step.tb_next
-    return step.tb_frame.f_code
+    return innermost(error).co_name in ("__torch_function__", "__torch_dispatch__")

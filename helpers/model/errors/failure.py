@@ -73,8 +73,7 @@ def refused_by_parser(error: BaseException, place: Place | None) -> str:
     if match is None or place is None or not place.receiver:
         return ""
     # A method or a function of torch, written after a dot, and no function of that name of the reader's own.
-    called = place.expression.removeprefix(f"{place.receiver}.").partition("(")[0]
-    known = called == match[1] and hasattr(torch.Tensor, called)
+    known = place.called == match[1] and hasattr(torch.Tensor, match[1])
     return match[1] if known else ""
 
 

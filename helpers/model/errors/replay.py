@@ -7,15 +7,17 @@ nothing is worked out: names, numbers, views, and new tensors, which are made wi
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping
 from operator import add, floordiv, mul, sub
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from helpers.model.adapter import plain_access
 from helpers.model.owners import local_names
-from helpers.model.source import node_in_traceback
+from helpers.model.source import Place, node_in_traceback
 
 Replayed = tuple[str, tuple, dict[str, Any]]  # the name of the call, and its arguments
 
@@ -24,8 +26,8 @@ _VIEWS = {
     "t", "transpose", "swapaxes", "permute", "movedim", "view", "view_as", "expand", "expand_as", "unsqueeze",
     "squeeze", "narrow", "select", "diagonal", "unfold", "detach", "size", "dim", "numel",
 }  # fmt: skip
-_NEW = {"zeros", "ones", "empty", "rand", "randn", "arange"}
-_ARITHMETIC = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.FloorDiv: floordiv}
+_NEW = {"zeros", "ones", "empty", "rand", "randn", "arange", "tensor"}
+_ARITHMETIC = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.FloorDiv: floordiv, ast.Pow: pow}
 _IN_PLACE = {ast.Add: "__iadd__", ast.Sub: "__isub__", ast.Mult: "__imul__", ast.Div: "__itruediv__"}
 
 
@@ -46,6 +48,16 @@ def replay(error: BaseException) -> Replayed | None:
     return call if any(isinstance(value, torch.Tensor) for value in call[1]) else None
 
 
+def positional(error: BaseException, place: Place | None) -> int:
+    """Return how many positional arguments the call that raised got; a method of a tensor gets that tensor, too."""
+    if place is None or not place.receiver:
+        return place.positional if place else 0
+    frame, _ = node_in_traceback(error) or (None, None)
+    root = place.receiver.partition(".")[0] if re.fullmatch(r"[\w.]+", place.receiver) else ""
+    owner = {**frame.f_globals, **local_names(frame)}.get(root) if frame is not None else None
+    return place.positional + (hasattr(torch.Tensor, place.called) and not isinstance(owner, ModuleType))
+
+
 def _call(node: ast.AST, names: Mapping[str, Any]) -> Replayed:
     match node:
         case ast.Expr(value=value):
@@ -55,6 +67,8 @@ def _call(node: ast.AST, names: Mapping[str, Any]) -> Replayed:
             named = {keyword.arg: _value(keyword.value, names) for keyword in keywords}
             first = _value(owner, names)
             return name, given if first is torch else (first, *given), named
+        case ast.Subscript(value=owner, slice=index):
+            return "__getitem__", (_value(owner, names), _value(index, names)), {}
         case ast.Assign(targets=[ast.Subscript(value=owner, slice=index)], value=value):
             return "__setitem__", (_value(owner, names), _value(index, names), _value(value, names)), {}
         case ast.AugAssign(target=target, op=op, value=value):
@@ -73,8 +87,8 @@ def _value(node: ast.AST | None, names: Mapping[str, Any]) -> Any:
             return value
         case ast.Name(id=name):
             return names[name]
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(number))):
-            return -number
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return _number(sub, 0, _value(operand, names))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
             return _number(_ARITHMETIC[type(op)], _value(left, names), _value(right, names))
         case ast.Tuple(elts=parts):
