@@ -106,18 +106,21 @@ def read_shape(shape: Any) -> tuple[int, ...]:
     return (whole_number(shape, "a shape", wanted="a whole number or a tuple of them"),)
 
 
-def misfit(asked: tuple[int, ...], numel: int) -> str:
-    """Return why no tensor of `numel` elements has the shape `asked`, as half a sentence, or "" if one can."""
+def misfit(asked: tuple[int, ...], numel: int, whole: str = "the tensor") -> str:
+    """Return why `numel` elements cannot have the shape `asked`, as half a sentence, or "" if they can.
+
+    `whole` is what has them in the sentence: a tensor, or one dimension that is to be split.
+    """
     for position, size in enumerate(asked):
         if size < -1:
             return f"its size {size} at position {position} is negative, and only -1 has a meaning"
     known = prod(size for size in asked if size != -1)
     match asked.count(-1):
         case 0:
-            return "" if known == numel else f"it holds {counted(known, 'element')}, but the tensor has {numel}"
+            return "" if known == numel else f"it holds {counted(known, 'element')}, but {whole} has {numel}"
         case 1 if known == 0:
             return (
-                f"the sizes without -1 multiply to 0, but the tensor has {counted(numel, 'element')}"
+                f"the sizes without -1 multiply to 0, but {whole} has {counted(numel, 'element')}"
                 if numel
                 else "with no elements and a size of 0 beside it, -1 could stand for any number"
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from helpers.model.errors.failure import Answer, Failure, explains
+from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
 from helpers.model.finding import with_article
 from helpers.model.words import counted, listed
 
@@ -23,6 +23,8 @@ def _combination(match: re.Match, failure: Failure) -> Answer:
     more = f" or one of {len(forms) - MOST_FORMS} other forms" if len(forms) > MOST_FORMS else ""
     takes = f"it takes {' or '.join(forms[:MOST_FORMS])}{more}"
     got = got.strip().rstrip(",")
+    if (inside := re.search(r"!((tuple|list) of \([^!]*\))!", rest)) and got.count(inside[2]) == 1:
+        got = got.replace(inside[2], inside[1])  # what is in it is said only where the forms are
     unknown = [key for key in re.findall(r"(\w+)=", got) if not re.search(rf"\b{key}\b", rest)]
     if unknown:
         keys = listed([f"`{key}`" for key in unknown])
@@ -60,11 +62,19 @@ def _argument(match: re.Match, failure: Failure) -> Answer:
 def _element(match: re.Match, failure: Failure) -> Answer:
     """One entry of a tuple argument has a type that does not fit."""
     name, argument, position, wanted, came = match.groups()
+    kind = "None" if came == "NoneType" else with_article(came)
     return (
-        f"{failure.call.at}: the argument `{argument}` of {name}() has {with_article(came)} at position {position}, "
+        f"{failure.call.at}: the argument `{argument}` of {name}() has {kind} at position {position}, "
         f"and it takes {with_article(wanted)}",
-        "Give whole numbers where ints are taken: // divides to an int." if came == "float" else "",
+        f"Give whole numbers where ints are taken{': // divides to an int' if came == 'float' else ''}.",
     )
+
+
+explains_plainly(
+    r"^(\w+)\(\): argument '(\w+)' failed to unpack the object at pos (\d+) with error \"Overflow",
+    "{call}: the argument `{1}` of {0}() has at position {2} a whole number that does not fit into 64 bits",
+    "Look at how it was computed; the largest size is 2**63 - 1.",
+)
 
 
 @explains(r"^(\w+)(?:\.__init__)?\(\) missing \d+ required positional arguments?: ([^\n]+)")
@@ -92,7 +102,7 @@ def _too_many(match: re.Match, failure: Failure) -> Answer | None:
     if name != failure.name:
         return None
     taken = counted(int(takes), "positional argument").replace("0 ", "no ", 1)
-    remedy = "A torch function that takes several numbers as one argument takes a tuple of whole numbers."
+    remedy = "Several arguments are read as one tuple only where each of them is a whole number: // divides to an int."
     return (
         f"{failure.call.at}: {name}() takes {taken} here, and {given} {'was' if given == 1 else 'were'} given",
         remedy if takes == "1" and given > 1 else "",

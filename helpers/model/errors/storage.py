@@ -1,83 +1,16 @@
-"""The explainers of `explain_error` for storage, strides and shapes: one small function for each message of torch."""
+"""The explainers of `explain_error` for storage and strides: overlap, memory of others, sizes that do not fit."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import torch
 
 from helpers.model.adapter import device_of_private_key
 from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
-from helpers.model.layout import Layout
 from helpers.model.memory import block_of
 from helpers.model.overlap import OverlapFinding, overlap_finding
-from helpers.model.views import explain_view
 from helpers.model.watch import tensors_in
-
-
-@explains(
-    r"view size is not compatible|is invalid for input of size|only one dimension can be inferred|-1 can be any value"
-)
-def _view(match: re.Match, failure: Failure) -> Answer | None:
-    """`view` or `reshape` to a shape that the strides, or the number of elements, do not allow."""
-    shape = _asked_shape(failure)
-    if shape is None:
-        return _view_in_general(match, failure)
-    t = failure.args[0]
-    layout, found = Layout.of(t), explain_view(t, shape)
-    if found.possible:  # the variables of a caught error may hold other tensors by now
-        return _view_in_general(match, failure)
-    name = failure.operand(0, "the tensor")
-    call = f"{failure.call.at}"
-    why = found.text.rstrip(".")
-    if found.copies and found.facts.get("cause") == "memory format":
-        formats = " and ".join(layout.memory_formats)
-        return (
-            f"{name} has shape {layout.shape} but strides {layout.stride} = {formats}: shape {found.shape} in "
-            f"that order needs a copy, so {failure.call.shown} fails{failure.call.where}; the model did not "
-            "change, its memory format did",
-            found.remedy or "Use reshape or flatten, which copy here.",
-        )
-    if found.copies:
-        return (
-            f"{name} has shape {layout.shape} and strides {layout.stride}, and {call} fails: {_lower(why)}",
-            found.remedy,
-        )
-    return f"{call} fails: {_lower(why)}", found.remedy
-
-
-def _view_in_general(match: re.Match, failure: Failure) -> Answer:
-    """The same where the tensor is not at hand: torch's message names the sizes that it counted."""
-    at, message = f"{failure.call.at} fails", str(failure.error)
-    if match[0].startswith("view size"):
-        return (
-            f"{at}: a dimension of the new shape would run over dimensions of the tensor whose strides do not fit "
-            "together, so no stride can describe it, and view never copies",
-            "Use reshape, which copies here.",
-        )
-    if match[0].startswith("only one"):
-        return f"{at}: more than one size is -1, and only one can be worked out from the others", "Leave one -1 in it."
-    shape = tuple(int(size) for size in re.search(r"\[(.*?)\]", message)[1].split(",") if size.strip())
-    numel = int(re.search(r"(?:input of size|tensor of) (\d+)", message)[1])
-    found = explain_view(torch.empty(numel, device="meta"), shape)
-    return f"{at}: {_lower(found.text.rstrip('.'))}", found.remedy
-
-
-def _lower(text: str) -> str:
-    return text if text.startswith("`") else text[0].lower() + text[1:]
-
-
-def _asked_shape(failure: Failure) -> tuple[int, ...] | None:
-    """Return the shape that a failed view or reshape was given."""
-    if failure.name in ("view_as", "reshape_as") and len(failure.args) == 2:
-        return tuple(failure.args[1].shape)
-    if failure.name not in ("view", "reshape") or not isinstance(next(iter(failure.args), None), torch.Tensor):
-        return None
-    rest: Any = failure.args[1:] or failure.kwargs.get("size") or failure.kwargs.get("shape")
-    if rest and len(rest) == 1 and isinstance(rest[0], list | tuple):
-        rest = rest[0]
-    return tuple(rest) if rest and all(isinstance(n, int) for n in rest) else None
 
 
 @explains(r"refer(s)? to a single memory location")
@@ -176,29 +109,6 @@ def _not_resizable(match: re.Match, failure: Failure) -> Answer:
     )
 
 
-@explains(r"Dimension out of range \(expected to be in range of \[(-?\d+), (-?\d+)\], but got (-?\d+)\)")
-def _dimension(match: re.Match, failure: Failure) -> Answer:
-    low, high, asked = (int(n) for n in match.groups())
-    t = next(iter(tensors_in(failure.args)), None)
-    has = f"{failure.operand(0, 'the tensor')} has {high + 1} dimension{'s' * (high != 0)}"
-    shape = f" (shape {tuple(t.shape)})" if t is not None else ""
-    return (
-        f"{has}{shape}, numbered 0 to {high} or {low} to -1, and {failure.call.at} asks for dimension {asked}",
-        "Use a number in that range, or add a dimension with unsqueeze.",
-    )
-
-
-@explains(r"index (-?\d+) is out of bounds for dimension (\d+) with size (\d+)")
-def _index(match: re.Match, failure: Failure) -> Answer:
-    index, dim, size = (int(n) for n in match.groups())
-    name = failure.operand(0, "the tensor")
-    return (
-        f"dimension {dim} of {name} has size {size}, so its indices run from 0 to {size - 1} or from "
-        f"{-size} to -1, and {failure.call.at} asks for {index}",
-        "",
-    )
-
-
 @explains(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at non-singleton dimension (\d+)")
 def _broadcast(match: re.Match, failure: Failure) -> Answer:
     a, b, dim = match.groups()
@@ -208,43 +118,6 @@ def _broadcast(match: re.Match, failure: Failure) -> Answer:
         f"{failure.call.at}: {shapes} do not broadcast, because sizes {a} and {b} meet in "
         f"dimension {dim} (counted so that the last dimensions stand under each other) and neither is 1",
         "Bring the dimension in place with unsqueeze or transpose before the operation.",
-    )
-
-
-@explains(r"start \((-?\d+)\) \+ length \((\d+)\) exceeds dimension size \((\d+)\)")
-def _narrow(match: re.Match, failure: Failure) -> Answer:
-    start, length, size = (int(n) for n in match.groups())
-    return (
-        f"{failure.call.at} asks for indices {start} to {start + length - 1}, and the dimension has "
-        f"size {size}: the last index is {size - 1}",
-        "",
-    )
-
-
-@explains(r"self\.(size|stride)\(-1\) must be (divisible by )?(\d+) to view (\w+) as (\w+) .*?got (\d+)")
-def _view_dtype(match: re.Match, failure: Failure) -> Answer:
-    what, divisible, wanted, old, new, got = match.groups()
-    need = f"a multiple of {wanted}" if divisible else wanted
-    return (
-        f"{failure.call.at} reads the bytes of {old} elements as {new}, so the last dimension must "
-        f"have a {what} of {need}, and it has {got}",
-        "to(dtype) converts values; view(dtype) reads the same bytes in another way.",
-    )
-
-
-@explains(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
-def _matmul(match: re.Match, failure: Failure) -> Answer:
-    rows, inner, other, columns = match.groups()
-    if failure.name == "linear":
-        return (
-            f"{failure.call.at} multiplies by a weight of shape ({columns}, {other}), so the last "
-            f"dimension of its input must have size {other}, and it has {inner}",
-            "Compare in_features with the last dimension of what comes in.",
-        )
-    return (
-        f"{failure.call.at}: a ({rows}, {inner}) matrix needs a partner with {inner} rows, and "
-        f"({other}, {columns}) has {other}",
-        "Compare the last dimension of the first with the one before the last of the second.",
     )
 
 
@@ -268,17 +141,83 @@ explains_plainly(
     "Use repeat, which writes the repetitions out, or unsqueeze a dimension of size 1 and expand that.",
 )
 explains_plainly(
+    r"expanded size of the tensor \(-\d+\) isn't allowed in a leading, non-existing dimension (\d+)",
+    "{call} gives a negative size to dimension {0}, which is new, and -1 keeps the size of a dimension that is there",
+    "Give each new dimension its size; new ones stand on the left.",
+)
+explains_plainly(
+    r"number of sizes provided \((\d+)\) must be greater or equal to the number of dimensions in the tensor \((\d+)\)",
+    "{call} gives sizes for dimensions, {0} of them, and {operand} has {1}: expand keeps each",
+    "Give a size for each dimension, -1 for those that stay as they are.",
+)
+explains_plainly(
+    r"Trying to create tensor with negative dimension (-\d+)|Dimension size must be non-negative",
+    "{call} asks for a tensor with a negative size, and a size is 0 or more",
+    "Look at how it was computed, such as a difference of two sizes; -1 has a meaning for view, reshape and expand.",
+)
+explains_plainly(
     r"maximum size for tensor at dimension (\d+) is (\d+) but size is (\d+)",
     "{call} asks for windows of {2} in dimension {0}, which has size {1}",
     "",
 )
 explains_plainly(
-    r"input\.dim\(\) = (\d+) is not equal to len\(dims\) = (\d+)",
-    "{operand} has {0} dimensions, and {call} names {1}",
-    "Name each dimension once.",
-)
-explains_plainly(
     r"result type (\w+) can't be cast to the desired output type (\w+)",
     "{call} writes in place into {1} elements, and its result would be {0}: the storage keeps its dtype",
     "Use the operation that makes a new tensor, or convert with to(dtype) first.",
+)
+
+
+@explains(r"Dimension out of range \(expected to be in range of \[(-?\d+), (-?\d+)\], but got (-?\d+)\)")
+def _dimension(match: re.Match, failure: Failure) -> Answer:
+    low, high, asked = (int(n) for n in match.groups())
+    t = next(iter(tensors_in(failure.args)), None)
+    has = f"{failure.operand(0, 'the tensor')} has {high + 1} dimension{'s' * (high != 0)}"
+    shape = f" (shape {tuple(t.shape)})" if t is not None else ""
+    return (
+        f"{has}{shape}, numbered 0 to {high} or {low} to -1, and {failure.call.at} asks for dimension {asked}",
+        "Use a number in that range, or add a dimension with unsqueeze.",
+    )
+
+
+@explains(r"index (-?\d+) is out of bounds for dimension (\d+) with size (\d+)")
+def _index(match: re.Match, failure: Failure) -> Answer:
+    index, dim, size = (int(n) for n in match.groups())
+    name = failure.operand(0, "the tensor")
+    return (
+        f"dimension {dim} of {name} has size {size}, so its indices run from 0 to {size - 1} or from "
+        f"{-size} to -1, and {failure.call.at} asks for {index}",
+        "",
+    )
+
+
+@explains(r"start \((-?\d+)\) \+ length \((\d+)\) exceeds dimension size \((\d+)\)")
+def _narrow(match: re.Match, failure: Failure) -> Answer:
+    start, length, size = (int(n) for n in match.groups())
+    return (
+        f"{failure.call.at} asks for indices {start} to {start + length - 1}, and the dimension has "
+        f"size {size}: the last index is {size - 1}",
+        "",
+    )
+
+
+@explains(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
+def _matmul(match: re.Match, failure: Failure) -> Answer:
+    rows, inner, other, columns = match.groups()
+    if failure.name == "linear":
+        return (
+            f"{failure.call.at} multiplies by a weight of shape ({columns}, {other}), so the last "
+            f"dimension of its input must have size {other}, and it has {inner}",
+            "Compare in_features with the last dimension of what comes in.",
+        )
+    return (
+        f"{failure.call.at}: a ({rows}, {inner}) matrix needs a partner with {inner} rows, and "
+        f"({other}, {columns}) has {other}",
+        "Compare the last dimension of the first with the one before the last of the second.",
+    )
+
+
+explains_plainly(
+    r"input\.dim\(\) = (\d+) is not equal to len\(dims\) = (\d+)",
+    "{operand} has {0} dimensions, and {call} names {1}",
+    "Name each dimension once.",
 )

@@ -23,6 +23,7 @@ _TABLES = (
     "sizes",
     "storage",
     "values",
+    "views",
     "parser",
 )
 
