@@ -167,39 +167,6 @@ explains_plainly(
 )
 
 
-@explains(r"Dimension out of range \(expected to be in range of \[(-?\d+), (-?\d+)\], but got (-?\d+)\)")
-def _dimension(match: re.Match, failure: Failure) -> Answer:
-    low, high, asked = (int(n) for n in match.groups())
-    t = next(iter(tensors_in(failure.args)), None)
-    has = f"{failure.operand(0, 'the tensor')} has {high + 1} dimension{'s' * (high != 0)}"
-    shape = f" (shape {tuple(t.shape)})" if t is not None else ""
-    return (
-        f"{has}{shape}, numbered 0 to {high} or {low} to -1, and {failure.call.at} asks for dimension {asked}",
-        "Use a number in that range, or add a dimension with unsqueeze.",
-    )
-
-
-@explains(r"index (-?\d+) is out of bounds for dimension (\d+) with size (\d+)")
-def _index(match: re.Match, failure: Failure) -> Answer:
-    index, dim, size = (int(n) for n in match.groups())
-    name = failure.operand(0, "the tensor")
-    return (
-        f"dimension {dim} of {name} has size {size}, so its indices run from 0 to {size - 1} or from "
-        f"{-size} to -1, and {failure.call.at} asks for {index}",
-        "",
-    )
-
-
-@explains(r"start \((-?\d+)\) \+ length \((\d+)\) exceeds dimension size \((\d+)\)")
-def _narrow(match: re.Match, failure: Failure) -> Answer:
-    start, length, size = (int(n) for n in match.groups())
-    return (
-        f"{failure.call.at} asks for indices {start} to {start + length - 1}, and the dimension has "
-        f"size {size}: the last index is {size - 1}",
-        "",
-    )
-
-
 @explains(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
 def _matmul(match: re.Match, failure: Failure) -> Answer:
     rows, inner, other, columns = match.groups()
@@ -214,10 +181,3 @@ def _matmul(match: re.Match, failure: Failure) -> Answer:
         f"({other}, {columns}) has {other}",
         "Compare the last dimension of the first with the one before the last of the second.",
     )
-
-
-explains_plainly(
-    r"input\.dim\(\) = (\d+) is not equal to len\(dims\) = (\d+)",
-    "{operand} has {0} dimensions, and {call} names {1}",
-    "Name each dimension once.",
-)

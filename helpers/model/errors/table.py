@@ -22,6 +22,7 @@ _TABLES = (
     "schemas",
     "sizes",
     "storage",
+    "indexing",
     "values",
     "views",
     "parser",
