@@ -47,3 +47,20 @@ def _state(match: re.Match, failure: Failure) -> Answer:
         "Build the module as it was when the state was saved. strict=False leaves out missing and unexpected names, "
         "but never other sizes.",
     )
+
+
+explains_plainly(
+    r"expects a non-empty TensorList|expected a non-empty list of Tensors|received an empty list of sequences",
+    "{call} was given an empty list, and there must be at least one tensor, which says what the result is made of",
+    "Look at what fills the list, such as a loop that never ran; for a result without rows write torch.empty(0, n).",
+)
+explains_plainly(
+    r"Tensors must have same number of dimensions: got (\d+) and (\d+)",
+    "{call} joins tensors of one number of dimensions, and two of them have {0} and {1}",
+    "Add the missing dimension with unsqueeze, or lay tensors of one shape on each other with torch.stack.",
+)
+explains_plainly(
+    r"Class values must be (smaller than num_classes|non-negative)",
+    "{call}: classes are numbered from 0 to num_classes - 1, and one of them is not {0}",
+    "Count classes from 0, and compare the largest and the smallest of them with num_classes.",
+)

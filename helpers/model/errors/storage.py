@@ -165,19 +165,3 @@ explains_plainly(
     "{call} writes in place into {1} elements, and its result would be {0}: the storage keeps its dtype",
     "Use the operation that makes a new tensor, or convert with to(dtype) first.",
 )
-
-
-@explains(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
-def _matmul(match: re.Match, failure: Failure) -> Answer:
-    rows, inner, other, columns = match.groups()
-    if failure.name == "linear":
-        return (
-            f"{failure.call.at} multiplies by a weight of shape ({columns}, {other}), so the last "
-            f"dimension of its input must have size {other}, and it has {inner}",
-            "Compare in_features with the last dimension of what comes in.",
-        )
-    return (
-        f"{failure.call.at}: a ({rows}, {inner}) matrix needs a partner with {inner} rows, and "
-        f"({other}, {columns}) has {other}",
-        "Compare the last dimension of the first with the one before the last of the second.",
-    )

@@ -16,6 +16,7 @@ _TABLES = (
     "freed",
     "functions",
     "kernels",
+    "layers",
     "python",
     "registration",
     "rules",
