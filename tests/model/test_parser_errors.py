@@ -90,7 +90,8 @@ def test_a_remedy_is_given_where_one_is_known():
 
 
 def test_an_entry_of_a_size_that_is_no_whole_number_is_named():
-    found = explain_error(lambda: torch.zeros((2, 3.5)))
-    assert "the argument `size` of zeros() has a float at position 2, and it takes a tuple of ints" in found.text
-    assert found.known
+    for shape, position in (((2.5, 3), 0), ((2, 3.5), 1), ((2, 3, 4.5), 2)):
+        found = explain_error(lambda shape=shape: torch.zeros(shape))
+        assert f"zeros() has a float at position {position}, and it takes a tuple of ints" in found.text
+        assert found.known
     assert explain_error(lambda: torch.zeros((2, 3))).error == ""

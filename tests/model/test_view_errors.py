@@ -108,7 +108,7 @@ def test_what_is_in_a_tuple_is_told():
     assert "// divides to an int" in explain_error(lambda: X.view((2.0, 6))).remedy
     assert "// divides to an int" in explain_error(lambda: X.reshape(2.5, 4)).remedy
     assert "// divides to an int" not in explain_error(lambda: X.view(3, None)).remedy
-    assert "has None at position 2" in explain_error(lambda: X.view(3, None)).text
+    assert "has None at position 1" in explain_error(lambda: X.view(3, None)).text
     assert explain_error(lambda: X.view((12 // 6, 6))).error == ""
 
 
@@ -276,6 +276,6 @@ def test_strides_of_channels_last_3d_have_a_depth():
 def test_a_size_beyond_64_bits_is_told_without_torch_s_half_quote():
     for found in (explain_error(lambda: torch.zeros(2, 2**63)), explain_error(caught(lambda: torch.zeros(2, 2**63)))):
         assert found.known
-        assert found.text.endswith("of zeros() has at position 2 a whole number that does not fit into 64 bits.")
+        assert found.text.endswith("of zeros() has a whole number at position 1 that does not fit into 64 bits.")
         assert found.remedy
     assert explain_error(lambda: torch.zeros(0, 2**62)).error == ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
+from helpers.model.errors.failure import Answer, Failure, explains
 from helpers.model.finding import with_article
 from helpers.model.words import counted, listed
 
@@ -57,24 +57,22 @@ def _argument(match: re.Match, failure: Failure) -> Answer:
 
 @explains(
     r"^(\w+)\(\): argument '(\w+)' failed to unpack the object at pos (\d+) with error "
-    r"\"type must be (.+?), ?but got (\w+)"
+    r"\"(?:type must be (.+?), ?but got (\w+)|Overflow)"
 )
 def _element(match: re.Match, failure: Failure) -> Answer:
-    """One entry of a tuple argument has a type that does not fit."""
-    name, argument, position, wanted, came = match.groups()
+    """One entry of a tuple argument does not fit. Torch counts the entries from 1 here, and from 0 in `_argument`."""
+    name, argument, number, wanted, came = match.groups()
+    has, at = f"{failure.call.at}: the argument `{argument}` of {name}() has", f"at position {int(number) - 1}"
+    if wanted is None:
+        return (
+            f"{has} a whole number {at} that does not fit into 64 bits",
+            "Look at how it was computed; the largest size is 2**63 - 1.",
+        )
     kind = "None" if came == "NoneType" else with_article(came)
     return (
-        f"{failure.call.at}: the argument `{argument}` of {name}() has {kind} at position {position}, "
-        f"and it takes {with_article(wanted)}",
+        f"{has} {kind} {at}, and it takes {with_article(wanted)}",
         f"Give whole numbers where ints are taken{': // divides to an int' if came == 'float' else ''}.",
     )
-
-
-explains_plainly(
-    r"^(\w+)\(\): argument '(\w+)' failed to unpack the object at pos (\d+) with error \"Overflow",
-    "{call}: the argument `{1}` of {0}() has at position {2} a whole number that does not fit into 64 bits",
-    "Look at how it was computed; the largest size is 2**63 - 1.",
-)
 
 
 @explains(r"^(\w+)(?:\.__init__)?\(\) missing \d+ required positional arguments?: ([^\n]+)")
