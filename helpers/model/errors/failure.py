@@ -96,6 +96,11 @@ def explains_plainly(pattern: str, text: str, remedy: str) -> None:
         return text.format(*match.groups(), **fill), remedy
 
 
+def numbers_in(listing: str) -> tuple[int, ...]:
+    """Return the sizes that torch lists in a message as "2, -1"."""
+    return tuple(int(size) for size in listing.split(",") if size.strip())
+
+
 def none_given(undefined: tuple[str, Call]) -> Answer:
     """Say that a kernel returned None: torch hands it on without an error."""
     operator, call = undefined

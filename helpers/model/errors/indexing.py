@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
+from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly, numbers_in
 from helpers.model.watch import tensors_in
 from helpers.model.words import counted
 
@@ -101,7 +101,7 @@ def _index(match: re.Match, failure: Failure) -> Answer:
     """An index that lies outside of its dimension."""
     if match[4]:
         index, dim = int(match[4]), int(match[6])
-        size = int(match[5].split(",")[dim])
+        size = numbers_in(match[5])[dim]
     else:
         index, dim, size = (int(n) for n in match.groups()[:3])
     name, asks = _name(failure), f"{failure.call.at} asks for {index}"

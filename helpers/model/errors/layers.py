@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 
-from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
+from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly, numbers_in
 from helpers.model.watch import tensors_in
 
 _SIZES = {1: "L", 2: "H, W", 3: "D, H, W"}  # what stands after the channels, for each number of dimensions of a kernel
-
-
-def _numbers(listing: str) -> tuple[int, ...]:
-    return tuple(int(size) for size in listing.split(","))
 
 
 def _input(failure: Failure, said: str) -> tuple[int, ...]:
@@ -19,7 +15,7 @@ def _input(failure: Failure, said: str) -> tuple[int, ...]:
     t = next(iter(tensors_in(failure.args)), None)
     if t is not None and failure.name.startswith("conv"):
         return tuple(t.shape)
-    return _numbers(said) if not said.startswith("1,") else ()
+    return numbers_in(said) if not said.startswith("1,") else ()
 
 
 @explains(
@@ -28,7 +24,7 @@ def _input(failure: Failure, said: str) -> tuple[int, ...]:
 )
 def _channels(match: re.Match, failure: Failure) -> Answer:
     """A convolution got another number of channels than its weight has."""
-    weight, shape = _numbers(match[3]), _input(failure, match[4])
+    weight, shape = numbers_in(match[3]), _input(failure, match[4])
     dim = len(shape) - len(weight) + 1
     wanted, came = int(match[5]), int(match[6])
     groups = f" in {match[2]} groups" if match[1] == "groups" and match[2] != "1" else ""
@@ -49,7 +45,7 @@ def _channels(match: re.Match, failure: Failure) -> Answer:
 @explains(r"Expected (\d)D \(unbatched\) or (\d)D \(batched\) input to (\w+), but got input of size: \[(.*?)\]")
 def _dimensions(match: re.Match, failure: Failure) -> Answer:
     """A convolution got too few or too many dimensions."""
-    alone, name, shape = int(match[1]), match[3], _numbers(match[4])
+    alone, name, shape = int(match[1]), match[3], numbers_in(match[4])
     sizes = _SIZES[alone - 1]
     remedy = "Add what is missing with unsqueeze(0): the channels stand before the sizes, and the batch before both."
     if len(shape) > alone + 1:

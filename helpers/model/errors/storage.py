@@ -7,7 +7,7 @@ import re
 import torch
 
 from helpers.model.adapter import device_of_private_key
-from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
+from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly, numbers_in
 from helpers.model.memory import block_of
 from helpers.model.overlap import OverlapFinding, overlap_finding
 from helpers.model.watch import tensors_in
@@ -81,7 +81,7 @@ def _negative_strides(match: re.Match, failure: Failure) -> Answer:
     r"are out of bounds for storage of size (\d+)"
 )
 def _out_of_storage(match: re.Match, failure: Failure) -> Answer:
-    sizes, strides = (tuple(int(n) for n in group.split(",") if n.strip()) for group in match.groups()[:2])
+    sizes, strides = (numbers_in(group) for group in match.groups()[:2])
     offset, itemsize, needed, there = (int(n) for n in match.groups()[2:])
     return (
         f"{failure.call.at}: shape {sizes} with strides {strides} from slot {offset} reaches "

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly
+from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly, numbers_in
 from helpers.model.layout import Layout, no_strides
 from helpers.model.viewrule import misfit
 from helpers.model.views import explain_view
@@ -27,7 +27,7 @@ def _unflatten(match: re.Match, failure: Failure) -> Answer | None:
     if "must be non-empty" in message:
         return f"{failure.call.at} gives no sizes into which the dimension is split", "Give at least one size."
     if said := re.search(r"sizes \[(.*?)\] don't multiply up to the size of dim (-?\d+) \((\d+)\)", message):
-        sizes, dim, size = _numbers(said[1]), int(said[2]), int(said[3])
+        sizes, dim, size = numbers_in(said[1]), int(said[2]), int(said[3])
     else:
         named = [failure.kwargs[name] for name in ("dim", "sizes") if name in failure.kwargs]
         if len(failure.args) + len(named) != 3:
@@ -112,19 +112,16 @@ def _view_in_general(match: re.Match, failure: Failure) -> Answer | None:
         )
     found = re.search(r"(?:shape '?|of shape )\[(.*?)\]", message)
     if match[0].startswith("invalid shape"):
-        why = misfit(_numbers(found[1]), 0) if found else f"its size {match[1]} is negative, and only -1 has a meaning"
+        why = (
+            misfit(numbers_in(found[1]), 0) if found else f"its size {match[1]} is negative, and only -1 has a meaning"
+        )
         return (
-            f"{at}: neither `view` nor `reshape` can give {f'shape {_numbers(found[1])}' if found else 'it'}: {why}",
+            f"{at}: neither `view` nor `reshape` can give {f'shape {numbers_in(found[1])}' if found else 'it'}: {why}",
             "Write -1 for the one size that is worked out, and every other size as the number that it is.",
         )
     numel = int(re.search(r"(?:input of size|tensor of) (\d+)", message)[1])
-    finding = explain_view(torch.empty(numel, device="meta"), _numbers(found[1]))
+    finding = explain_view(torch.empty(numel, device="meta"), numbers_in(found[1]))
     return f"{at}: {_lower(finding.text.rstrip('.'))}", finding.remedy
-
-
-def _numbers(listing: str) -> tuple[int, ...]:
-    """Return the sizes that torch lists as "2, -1"."""
-    return tuple(int(size) for size in listing.split(",") if size.strip())
 
 
 def _lower(text: str) -> str:
