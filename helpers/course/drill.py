@@ -82,7 +82,11 @@ class Drill(Panel):
             self.answered += 1
             self.right += correct
             self.streak = self.streak + 1 if correct else 0
-        head = f"{_word(given)} is right." if correct else f"You answered {_word(given)}; right is {_word(question.truth)}."
+        head = (
+            f"{_word(given)} is right."
+            if correct
+            else f"You answered {_word(given)}; right is {_word(question.truth)}."
+        )
         self.verdict = Verdict("drill", "", "right" if correct else "wrong", f"{head} {question.reason}\n{self.way()}")
         return self.verdict
 

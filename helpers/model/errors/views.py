@@ -13,7 +13,7 @@ import torch
 from helpers.model.errors.failure import Answer, Failure, explains, explains_plainly, numbers_in
 from helpers.model.layout import Layout, no_strides
 from helpers.model.viewrule import misfit
-from helpers.model.views import explain_view
+from helpers.model.views import channels_last_name, explain_view
 
 _SHAPED = ("view", "reshape", "view_as", "reshape_as")
 # The order of dimensions that a permute to the shape of a module, N, C, …, turns into these strides.
@@ -77,11 +77,15 @@ def _view(match: re.Match, failure: Failure) -> Answer | None:
     call = f"{failure.call.at}"
     why = found.text.rstrip(".")
     if found.copies and found.facts.get("cause") == "memory format":
-        formats = " and ".join(layout.memory_formats)
+        order = channels_last_name(layout)
+        made = (
+            f", as after to(memory_format=torch.{order}), a convolution in that format or a permute from {_LAST[order]}"
+        )
+        model = _has_weights_in(order, failure)
         return (
-            f"{name} has shape {layout.shape} but strides {layout.stride} = {formats}, as after "
-            f"to(memory_format=torch.{formats}), a convolution in that format or a permute from {_LAST[formats]}: "
-            f"shape {found.shape} in that order needs a copy, so {failure.call.shown} fails{failure.call.where}",
+            f"{name} has shape {layout.shape} but strides {layout.stride} = {order}{'' if model else made}: "
+            f"shape {found.shape} in that order needs a copy, so {failure.call.shown} fails{failure.call.where}"
+            f"{'; the model did not change, its memory format did' if model else ''}",
             found.remedy or "Use reshape or flatten, which copy here.",
         )
     if found.copies:
@@ -90,6 +94,13 @@ def _view(match: re.Match, failure: Failure) -> Answer | None:
             found.remedy,
         )
     return f"{call} fails: {_lower(why)}", found.remedy
+
+
+def _has_weights_in(order: str, failure: Failure) -> bool:
+    """Say whether a module that ran before the failure has weights in this memory format."""
+    weights = failure.run.parameters().values() if failure.run is not None else ()
+    layouts = [Layout.of(w) for w in weights if no_strides(w) is None]
+    return any(channels_last_name(layout) == order for layout in layouts)
 
 
 def _view_in_general(match: re.Match, failure: Failure) -> Answer | None:
