@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tools import written
-from tools.unanswered import unanswered
 from tools.nbharness.lab import THEMES, lab_in_browser
+from tools.unanswered import unanswered
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
