@@ -227,6 +227,7 @@ WRONG = {
             (f"def wasteful(tensors):\n    return {{n for n, t in tensors.items() if {rule}}}", said)
             for rule, said in [
                 ("t.untyped_storage().nbytes() > 2.5 * t.nbytes", "'five_of_twelve' is missing"),
+                ("t.untyped_storage().nbytes() > 2 * t.numel() * 2", "2 bytes for every element"),
                 ("t.untyped_storage().nbytes() > 4 * t.nbytes", "'detached_row' is missing"),
                 ("t._base is not None and t._base.nbytes > 2 * t.nbytes", "'detached_row' is missing"),
                 (
