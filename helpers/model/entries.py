@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from helpers.model.adapter import plain_access, version_of
 from helpers.model.common import any_in_common, in_common
 from helpers.model.lacking import left_out
 from helpers.model.memory import Ranges
@@ -28,6 +29,8 @@ def several_finding(
     `skipped` are its tensors without memory, by name; `updating` are the optimizers that hold entries of it.
     """
     found = _several(own, met, name, t)
+    if all(is_array(m.thing) for m in own):
+        found = replace(found, remedy=found.remedy.replace("clone()", "copy()"))
     if updating and not found.sharers:
         verb = "holds" if len(updating) == 1 else "hold"
         text = f"{found.text.removesuffix('.')}; {quoted(updating)} {verb} parameters among them to update them."
@@ -81,14 +84,17 @@ def _one_memory(
 ) -> Sharers:
     """All entries lie on one memory: case 10, one buffer that was refilled, when they also start at one address."""
     same = len({m.block.first for m in own}) == 1
-    refilled = ordered and len({m.block.shape for m in own}) == 1
+    refilled = ordered and len({m.block.shape for m in own}) == 1 and any(map(_may_be_refilled, own))
     sharers = tuple(sharer_of(m, own[0]) for m in outside)
     block = Ranges(m.block for m in [*own, *outside])
     ours = {id(m.thing) for m in own}
     named = [(m, s) for m, s in zip(outside, sharers, strict=True) if s.name != NAMELESS and id(m.thing) not in ours]
     # The array or the buffer is the producer's own; a tensor is named only where there is none, and it reads all.
     owner = next((s for m, s in named if is_array(m.thing)), None)
-    owner = owner or next((s for _, s in named if same or s.nbytes == block.nbytes), None)
+    whole = max(m.block.end for m in own)
+    owner = owner or next(
+        (s for m, s in named if s.nbytes == block.nbytes or (same and _covers(m, own[0].block.first, whole))), None
+    )
     belongs = f", which belongs to {owner.kind} `{owner.name}`" if owner else ""
     place = "start at the same address" if same else f"lie in one block of {block.nbytes:,} bytes"
     if same:
@@ -98,6 +104,8 @@ def _one_memory(
     if same and owner:
         copy = {"tensor": f"{owner.name}.clone()", "parameter": f"{owner.name}.detach().clone()"}
         remedy = f"Copy at the moment of storing: {copy.get(owner.kind, _copy_of_array(owner))}."
+    elif same and not refilled:
+        remedy = "clone() each entry that shall be independent."
     elif same:
         remedy = "Copy at the moment of storing: torch.tensor(buf) for an array, buf.clone() for a tensor."
     elif verdict is OVERLAPPING:
@@ -114,6 +122,19 @@ def _one_memory(
     every = "Both" if len(together) == 2 else f"All {len(together)}"
     text = f"{every} {what} {place}{belongs}: {verdict}."
     return Sharers(text=text, remedy=remedy, facts=facts, sharers=sharers, together=together)
+
+
+def _may_be_refilled(m: Met) -> bool:
+    """Say whether something may have been written to the memory of an entry: torch counts the writes to its own."""
+    if is_array(m.thing) or m.block.foreign:
+        return True
+    with plain_access():
+        return version_of(m.thing) != 0
+
+
+def _covers(m: Met, first: int, end: int) -> bool:
+    """Say whether a thing begins at an address and reads on to another."""
+    return m.block.first == first and m.block.end >= end
 
 
 def _copy_of_array(owner: Sharer) -> str:

@@ -138,8 +138,8 @@ def _internal(a: Block, name: str, itself: bool) -> OverlapFinding | None:
         dims, have = f"dimension{'s' * (not one)} {listed(a.zero_strides)}", "has" if one else "have"
         text = (
             f"{dims} of {name} {have} stride 0: {counts}, so more than one element of the written-to tensor "
-            "refers to a single memory location, and torch refuses to write in place with anything but `fill_` and its "
-            "like"
+            "refers to a single memory location, and torch refuses to write in place, save with `fill_`, its "
+            "like, and the few operators that do not ask, such as `triu_`"
         )
         if itself:
             text += ", and `copy_` from these very elements, which does nothing"
@@ -166,13 +166,22 @@ def _own_slots(a: Block, b: Block) -> bool | None:
     Then no write changes what another one reads. `a` has a slot for each element, and `b` is broadcast to its shape.
     """
     lead = len(a.shape) - len(b.shape)
-    broadcasts = lead >= 0 and all(n in (1, m) for n, m in zip(b.shape, a.shape[max(lead, 0) :], strict=False))
-    if not broadcasts or a.itemsize != b.itemsize or (a.first - b.first) % a.itemsize or a.numel > MOST_COMPARED:
+    if (
+        not _broadcasts(b.shape, a.shape)
+        or a.itemsize != b.itemsize
+        or (a.first - b.first) % a.itemsize
+        or a.numel > MOST_COMPARED
+    ):
         return None
     step = [0] * lead + [0 if n == 1 else s for n, s in zip(b.shape, b.stride, strict=True)]
     with plain_access():
         written, read = _slots(a.shape, a.stride, 0), _slots(a.shape, step, (b.first - a.first) // a.itemsize)
         return not bool((torch.isin(read, written) & (read != written)).any())
+
+
+def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+    lead = len(to) - len(shape)
+    return lead >= 0 and all(n in (1, m) for n, m in zip(shape, to[lead:], strict=True))
 
 
 def _slots(shape: Sequence[int], stride: Sequence[int], first: int) -> torch.Tensor:
@@ -205,19 +214,18 @@ def _partial(a: Block, b: Block, elements: int, nbytes: int, written: str, read:
         else:
             verdict += ", and torch does not refuse the write"
     elif refused:
-        would = "could" if own is None else "would"
-        verdict = f"torch refuses the write, because it {would} change elements that are still to be read"
+        verdict = "torch refuses the write, because it could change elements that are still to be read"
     elif a.key != b.key:
-        changes = "can change" if own is None else "changes"
         verdict = (
-            f"torch does not notice, because it compares storages, so the write {changes} elements still to be read"
+            "torch does not notice, because it compares storages, so the write can change elements still to be read"
         )
     else:
-        depends = "can depend" if own is None else "depends"
         verdict = (
-            f"torch does not notice, because it compares only tensors without gaps, and the result {depends} on the "
+            "torch does not notice, because it compares only tensors without gaps, and the result can depend on the "
             "order of the writes"
         )
+    if not _broadcasts(b.shape, a.shape):
+        verdict += f"; besides, shape {b.shape} does not broadcast to {a.shape}, as a write with `copy_` needs"
     source = f"{read.strip('`')}.clone()" if read.startswith("`") else "with .clone()"
     return OverlapFinding(
         text=_sentence(f"{written} and {read} {where} and {counts} {difference}: {verdict}"),

@@ -30,6 +30,7 @@ MOST_OBJECTS = 500_000  # a walk stops there and says so
 _BUFFERS = (bytearray, memoryview, array, mmap)
 _LEAVES = (str, bytes, int, float, complex, bool, type(None), type, ModuleType, torch.dtype, torch.device, torch.Size)
 _PARTS_OF_MODULE = ("_parameters", "_buffers", "_modules")
+_NOTES_OF_MODULE = ("_flat_weights", "_flat_weight_refs")  # where an RNN of torch lists its own parameters once more
 # IPython's records of inputs and outputs; `Out` itself is walked, these are other names for the same things.
 _NOTEBOOK_RECORDS = frozenset({"_", "__", "___", "_oh", "_ih", "_dh", "In", "_i", "_ii", "_iii"})
 
@@ -164,7 +165,7 @@ def _parts(name: str, thing: Any) -> Iterator[tuple[str, Any, bool]]:
             for key, value in list(dict.items(attributes.get(part) or {})):
                 yield _dotted(name, key), value, True
         for key, value in list(dict.items(attributes)):
-            if not (is_module and key in _PARTS_OF_MODULE):
+            if not (is_module and key in (*_PARTS_OF_MODULE, *_NOTES_OF_MODULE)):
                 yield _dotted(name, key), value, False
     if kind is FunctionType and thing.__closure__:
         for variable, cell in zip(thing.__code__.co_freevars, thing.__closure__, strict=True):

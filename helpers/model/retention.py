@@ -103,7 +103,7 @@ def _tensor(t: torch.Tensor, block: Block, name: str, frame: FrameType | None) -
     else:
         text = f"{name} uses all {block.nbytes:,} bytes of its storage: saving it writes nothing else"
         text += "" if beside else ", and holding it keeps nothing else"
-    text += f"; {beside}" if beside else ""
+    text, remedy = text + (f"; {beside}" if beside else ""), _without_graph(remedy, beside)
     return StorageFinding(text=f"{text}.", remedy=remedy, facts=facts, keepers=_keepers([share]), **numbers)
 
 
@@ -150,6 +150,17 @@ def _kept_beside(tensors: list[torch.Tensor]) -> str:
     return f"holding {it} also keeps {listed(kept)}" if kept else ""
 
 
+def _without_graph(remedy: str, beside: str) -> str:
+    """Return the remedy for a tensor with a graph: its clone would hold on to that graph."""
+    return remedy.replace("clone()", "detach().clone()") if "grad_fn" in beside else remedy
+
+
+def _no_tensors(count: int) -> str:
+    """Return the end of a sentence for arrays and buffers beside the tensors: they have no storage of torch."""
+    those, were = ("1 array or buffer", "was") if count == 1 else (f"{count:,} arrays or buffers", "were")
+    return f"; {those} beside the tensors {were} not looked at" if count else ""
+
+
 def _repeated(name: str, block: Block) -> str:
     """A tensor whose indices read some slots several times, so that its storage is smaller than its elements."""
     elements = block.numel * block.itemsize
@@ -164,7 +175,10 @@ def _repeated(name: str, block: Block) -> str:
 def _container(obj: Any, root: str) -> StorageFinding:
     walk = Walk()
     try:
-        found = [(h.name, h.thing, h.module) for h in walk.start(root, obj) if isinstance(h.thing, torch.Tensor)]
+        held = list(walk.start(root, obj))
+        found = [(h.name, h.thing, h.module) for h in held if isinstance(h.thing, torch.Tensor)]
+        others = left_out({n: t for n, t, _ in found if block_of(t) is None}) + _no_tensors(len(held) - len(found))
+        del held
     finally:
         walk.close()
     module = isinstance(obj, torch.nn.Module)
@@ -192,9 +206,9 @@ def _container(obj: Any, root: str) -> StorageFinding:
     tensors, s = f"The {counted(len(found), 'tensor')} of {name}", "s" * (len(found) == 1)
     if used >= pinned:
         text = f"{tensors} use{s} all {pinned:,} bytes of {counted(len(shares), 'storage')}{once}"
-        nothing = "nothing else is kept or saved" if not skipped else f"nothing else of {'it' if s else 'them'} is kept"
+        nothing = "nothing else is kept or saved" if not others else f"nothing else of {'it' if s else 'them'} is kept"
         nothing = f"nothing else is saved; {beside}" if beside else nothing
-        return StorageFinding(text=f"{text}: {nothing}{left_out(skipped)}.", facts=facts, **numbers)
+        return StorageFinding(text=f"{text}: {nothing}{others}.", facts=facts, **numbers)
     worst = max(shares, key=lambda s: s.nbytes - s.used)
     who = f"`{worst.names[0]}`" if len(worst.names) == 1 else f"`{worst.names[0]}` with {len(worst.names) - 1} more"
     more = f", {_times(pinned, used)} as much" if used else ""
@@ -203,8 +217,8 @@ def _container(obj: Any, root: str) -> StorageFinding:
         f"alive in {counted(len(shares), 'storage')}{once}{more}: {who} {_uses(worst)}"
     )
     return StorageFinding(
-        text=f"{text}{f'; {beside}' if beside else ''}{left_out(skipped)}.",
-        remedy=f"clone() each part before it is kept or saved: {OWN_SIZE}",
+        text=f"{text}{f'; {beside}' if beside else ''}{others}.",
+        remedy=_without_graph(f"clone() each part before it is kept or saved: {OWN_SIZE}", beside),
         facts=facts,
         keepers=_keepers(shares),
         **numbers,

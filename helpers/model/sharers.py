@@ -145,7 +145,11 @@ def single_finding(own: Met, met: list[Met], name: str, everywhere: bool) -> Sha
             f"another, and each keeps the whole storage alive{hidden}."
         )
     else:
-        text = f"no other {'' if also else 'name, '}tensor or array shares {memory}{hidden}."
+        nothing = f"no other {'' if also else 'name, '}tensor or array"
+        if not everywhere:
+            itself = any(m.thing is own.thing for m in met)
+            nothing = f"nothing {'else ' if itself else ''}in `among`"
+        text = f"{nothing} shares {memory}{hidden}."
     return Sharers(
         text=sentence_case(one + text),
         remedy=f"{code}.{'copy' if kind == 'array' else 'clone'}() has memory of its own." if sharers else "",

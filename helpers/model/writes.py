@@ -52,7 +52,7 @@ from helpers.model.writewords import (
 
 # Calls that hand the memory to code that torch does not see.
 _ESCAPES = frozenset({"numpy", "tolist", "data_ptr", "untyped_storage", "storage", "_typed_storage"}) | {
-    "__array__", "__dlpack__", "__cuda_array_interface__", "__reduce_ex__", "share_memory_"
+    "__array__", "__dlpack__", "__cuda_array_interface__", "__reduce_ex__", "share_memory_", "__repr__", "__format__"
 }  # fmt: skip
 _SHARERS = frozenset({"as_tensor", "asarray"})  # they take the memory of an array where they can
 _EMPTY = ("aten::new_", "aten::empty_", "aten::zeros_", "aten::ones_", "aten::full_", "aten::rand")  # no source

@@ -132,9 +132,12 @@ def test_one_object_asked_by_another_expression_is_told():
     assert found.text.startswith("`saved['state'][0]['exp_avg']` and `optimizer.state[…]['exp_avg']` are one tensor;")
     found = find_sharers(model.weight, among=optimizer)
     assert found.text.startswith("`model.weight` and `optimizer.param_groups[0]['params'][0]` are one tensor;")
-    assert find_sharers(best["weight"], among=best).text.startswith("No other name")
+    assert (
+        find_sharers(best["weight"], among=best).text
+        == "Nothing else in `among` shares the 16 bytes of `best['weight']`."
+    )
     copied = {name: t.detach().clone() for name, t in best.items()}
-    assert find_sharers(copied["weight"], among={"model": model}).text.startswith("No other name")
+    assert find_sharers(copied["weight"], among={"model": model}).text.startswith("Nothing in `among` shares")
 
 
 def test_an_expression_in_two_parts_stands_in_parentheses():
@@ -169,3 +172,58 @@ def test_a_subclass_that_refuses_every_function_is_compared_too():
     base = torch.zeros(4)
     t = base.as_subclass(Refusing)
     assert "shared with `base`" in find_sharers(t).text
+
+
+def test_the_parameters_of_an_rnn_are_counted_once_and_are_not_tied():
+    lstm = nn.LSTM(3, 2)
+    assert find_sharers(lstm).text == "The 4 entries share memory with nothing, not even with each other."
+    assert explain_storage(lstm).text.startswith("The 4 tensors of `lstm` use all 224 bytes of 4 storages:")
+    tied = nn.ModuleList([lstm, lstm])
+    assert "are one parameter: `tied[0].weight_ih_l0` and `tied[1].weight_ih_l0`" in find_sharers(tied).text
+
+
+def test_arrays_beside_tensors_are_not_said_to_keep_nothing():
+    found = explain_storage({"w": torch.zeros(3), "x": np.zeros((10, 10))[0]})
+    assert found.text.endswith("nothing else of it is kept; 1 array or buffer beside the tensors was not looked at.")
+    assert "not looked at" not in explain_storage({"w": torch.zeros(3)}).text
+
+
+def test_a_part_with_a_graph_is_detached_before_it_is_cloned():
+    layer = nn.Linear(10, 10)
+    features = [torch.sigmoid(layer(torch.randn(50, 10)))[0] for _ in range(3)]
+    found = explain_storage(features)
+    assert found.remedy.startswith("detach().clone() each part before it is kept")
+    saved = weak_storage(features[0]._base)
+    kept = [f.clone() for f in features]
+    del features
+    assert not saved.expired()  # a clone alone holds the graph, and the graph what it saved
+    kept = [f.detach().clone() for f in kept]
+    assert saved.expired()
+    assert explain_storage(kept).remedy == ""
+    assert explain_storage([torch.zeros(9)[:2]]).remedy.startswith("clone() each part")
+
+
+def test_an_owner_reads_all_that_the_entries_read():
+    def entries():
+        h = torch.randn(4, 3)
+        head = h[1:3]
+        return find_sharers({"logits": h, "probs": h.view(3, 4)}), head
+
+    found, _ = entries()
+    assert found.text == "Both entries start at the same address: they are one piece of memory under several names."
+    assert found.remedy == "clone() each entry that shall be independent."
+
+
+def test_only_memory_that_was_written_to_is_said_to_be_refilled():
+    x = torch.zeros(3)
+    assert "under several names" in find_sharers([x.detach(), x.data]).text
+    x.add_(1)
+    assert "that was refilled" in find_sharers([x.detach(), x.data]).text
+
+
+def test_arrays_are_copied_by_copy():
+    array = np.zeros(4)
+    for entries in ([array, array[:2]], [array[:2], array[1:]], [array[:2], np.zeros(3), array[2:]]):
+        assert "copy() " in find_sharers(entries).remedy
+        assert "clone" not in find_sharers(entries).remedy
+    assert "clone() " in find_sharers([torch.zeros(4)] * 2).remedy.replace("a clone()", "clone() ")

@@ -386,3 +386,20 @@ def test_an_augmented_assignment_with_one_subscript_loses_nothing():
     x = torch.zeros(3, 4)
     assert find_lost_writes(work, x, torch.tensor([0, 1])).lost == ()
     assert x[:2].unique().tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("show", [print, str, repr, lambda u: f"{u}", lambda u: "%s" % u[0, 0], lambda u: f"{u[:2]}"])
+def test_what_is_printed_is_read(show):
+    def f(t, keep):
+        u = t[keep]
+        u.add_(1)
+        show(u)
+
+    keep = torch.tensor([True, False, True, True])
+    assert not find_lost_writes(f, torch.zeros(4, 3), keep).lost
+
+    def unread(t, keep):
+        u = t[keep]
+        u.add_(1)
+
+    assert find_lost_writes(unread, torch.zeros(4, 3), keep).lost

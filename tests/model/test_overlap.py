@@ -179,7 +179,7 @@ def test_an_expanded_tensor_takes_a_fill_and_a_copy_of_itself_and_nothing_else()
     others = (lambda: e.add_(1), lambda: e.add_(e), lambda: e.copy_(torch.ones(3)), e.neg_, e.uniform_)
     assert {outcome(write) for write in others} == {"refused"}
     itself = ", and `copy_` from these very elements, which does nothing."
-    refusal = "torch refuses to write in place with anything but `fill_` and its like"
+    refusal = "torch refuses to write in place, save with `fill_`, its like, and the few operators that do not ask, such as `triu_`"
     for source in (e, e[:]):
         assert explain_overlap(e, source).text.endswith(f"{refusal}{itself}")
     for source in (None, torch.ones(3), torch.zeros(1).expand(3)):
@@ -190,3 +190,16 @@ def test_a_conjugated_view_is_not_the_same_elements():
     e = torch.zeros(1, dtype=torch.complex64).expand(3)
     assert outcome(lambda: e.copy_(e.conj())) == "refused"
     assert "which does nothing" not in explain_overlap(e, e.conj()).text
+
+
+def test_what_does_not_ask_about_stride_0_is_not_said_to_be_refused():
+    wide = torch.ones(1).expand(3, 3)
+    assert "the few operators that do not ask, such as `triu_`" in explain_overlap(wide).text
+    wide.triu_(1)  # torch says nothing
+
+
+def test_a_source_that_does_not_broadcast_is_told():
+    h = torch.arange(6.0)
+    assert "besides, shape (2,) does not broadcast to (3,)" in explain_overlap(h[:3], h[:2]).text
+    assert "besides" not in explain_overlap(h[:3], h[1:4]).text
+    assert "besides" not in explain_overlap(h.view(2, 3), h[1:4]).text
