@@ -30,9 +30,9 @@ def same(expected: Any, answer: Any) -> bool:
 
 
 def cannot_be_read(t: torch.Tensor) -> bool:
-    """Say whether a tensor holds no values to compare: it is on meta, or its storage was resized and reads nothing."""
+    """Say whether a tensor holds no values in slots: it is sparse, on meta, or its storage was made too small."""
     block = memory_of(t)
-    return t.is_meta or (block is not None and block.lacks_bytes)
+    return t.is_meta or block is None or block.lacks_bytes
 
 
 def number_of(value: Any) -> int | float | None:

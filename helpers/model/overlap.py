@@ -13,6 +13,7 @@ PyTorch asks the same before every in-place write, but quickly, not exactly (`ge
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -150,14 +151,21 @@ def _internal(a: Block, name: str, itself: bool) -> OverlapFinding | None:
         )
     return OverlapFinding(
         text=_sentence(text),
-        remedy=f"Write to a clone, {name.strip('`') if name.startswith('`') else 'x'}.clone(), "
-        "whose elements have a slot each, or to the tensor that this view was taken from.",
+        remedy=f"Give each element a slot of its own before the write, {_cloned(name)}, or write to the tensor that "
+        "this view was taken from.",
         kind="internal",
         elements=a.numel - slots,
         nbytes=reached,
         refused=bool(a.zero_strides),
         facts=_facts(a, None) | {"slots": slots},
     )
+
+
+def _cloned(name: str) -> str:
+    """Return the assignment that clones a tensor as a whole: for a part `m[0]` that is `m = m.clone()`."""
+    whole = re.match(r"`([A-Za-z_][\w.]*)(\[|`)", name)
+    written = whole[1] if whole else "x"
+    return f"{written} = {written}.clone()"
 
 
 def _own_slots(a: Block, b: Block) -> bool | None:

@@ -70,7 +70,12 @@ class Call:
 
     def operand(self, position: int, otherwise: str) -> str:
         """Return the source text of one positional argument in backquotes, the tensor of a method first."""
-        return pick(self.place.operands(self.count), position, otherwise) if self.place else otherwise
+        if self.place is None:
+            return otherwise
+        texts = self.place.operands(self.count)
+        if self.direct and self.place.called not in ("", self.name) and len(texts) == self.count - 1:
+            texts = ("", *texts)  # a method under another name: its tensor is not written there
+        return pick(texts, position, otherwise)
 
     def keyword(self, name: str, otherwise: str) -> str:
         """Return the source text of one keyword argument."""

@@ -388,7 +388,7 @@ def test_an_augmented_assignment_with_one_subscript_loses_nothing():
     assert x[:2].unique().tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("show", [print, str, repr, lambda u: f"{u}", lambda u: "%s" % u[0, 0], lambda u: f"{u[:2]}"])
+@pytest.mark.parametrize("show", [print, str, repr, lambda u: f"{u}", lambda u: str(u[0, 0]), lambda u: f"{u[:2]}"])
 def test_what_is_printed_is_read(show):
     def f(t, keep):
         u = t[keep]

@@ -179,7 +179,7 @@ def test_an_expanded_tensor_takes_a_fill_and_a_copy_of_itself_and_nothing_else()
     others = (lambda: e.add_(1), lambda: e.add_(e), lambda: e.copy_(torch.ones(3)), e.neg_, e.uniform_)
     assert {outcome(write) for write in others} == {"refused"}
     itself = ", and `copy_` from these very elements, which does nothing."
-    refusal = "torch refuses to write in place, save with `fill_`, its like, and the few operators that do not ask, such as `triu_`"
+    refusal = "save with `fill_`, its like, and the few operators that do not ask, such as `triu_`"
     for source in (e, e[:]):
         assert explain_overlap(e, source).text.endswith(f"{refusal}{itself}")
     for source in (None, torch.ones(3), torch.zeros(1).expand(3)):
@@ -203,3 +203,14 @@ def test_a_source_that_does_not_broadcast_is_told():
     assert "besides, shape (2,) does not broadcast to (3,)" in explain_overlap(h[:3], h[:2]).text
     assert "besides" not in explain_overlap(h[:3], h[1:4]).text
     assert "besides" not in explain_overlap(h.view(2, 3), h[1:4]).text
+
+
+def test_the_remedy_for_stride_0_clones_the_whole_and_not_the_part():
+    m = torch.zeros(4, 1).expand(4, 4)
+    for found in (explain_overlap(m), explain_overlap(m[0]), explain_overlap(m[:, 1:]), explain_overlap(m[:2])):
+        assert found.refused
+        assert "before the write, m = m.clone(), or write to" in found.remedy
+    assert "before the write, x = x.clone(), or" in explain_overlap(torch.zeros(1).expand(3)).remedy
+    m = m.clone()
+    m[0] = torch.arange(4.0)
+    assert m[0].tolist() == [0, 1, 2, 3]

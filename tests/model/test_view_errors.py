@@ -279,3 +279,23 @@ def test_a_size_beyond_64_bits_is_told_without_torch_s_half_quote():
         assert found.text.endswith("of zeros() has a whole number at position 1 that does not fit into 64 bits.")
         assert found.remedy
     assert explain_error(lambda: torch.zeros(0, 2**62)).error == ""
+
+
+def test_a_view_in_library_code_or_by_another_name_borrows_no_name():
+    conv = torch.nn.Conv2d(4, 8, 3).to(memory_format=torch.channels_last)
+
+    def flat(m):
+        return torch.nn.utils.parameters_to_vector(m.parameters())
+
+    assert explain_error(flat, conv).text.startswith("A tensor inside has shape (8, 4, 3, 3)")
+
+    def renamed(a):
+        f = a.T.view
+        return f(-1)
+
+    assert explain_error(renamed, torch.randn(3, 4)).text.startswith("The tensor has shape (4, 3) and strides (1, 4)")
+
+    def named(a):
+        return a.view(-1)
+
+    assert explain_error(named, torch.randn(3, 4).T).text.startswith("`a` has shape (4, 3)")

@@ -85,6 +85,9 @@ WRONG = {
         ("stride, slots = (0, 1), 3", "wrong place"),
         ("stride, slots = (1, 0), 15", "Count the slots again"),
         ("stride, slots = (3, 1), 3", "the other one keeps its stride"),
+        ("stride, slots = 3, (1, 0)", "in the wrong order"),
+        ("stride, slots = (1, 0), '3'", "a whole number, and not '3'"),
+        ("stride, slots = (1, 0), None", "a whole number, and not None"),
     ],
     "ex-antidiagonal": [
         ("size, stride, storage_offset = (3,), (5,), 0", "main diagonal"),
@@ -95,6 +98,8 @@ WRONG = {
         ("size, stride, storage_offset = 'three', (3,), 3", "The size is a tuple of one number"),
         ("size, stride, storage_offset = (3,), (5,), 3", "behind the end of the storage"),
         ("size, stride, storage_offset = (30_000_000,), (0,), 3", "That reads 30,000,000 elements"),
+        ("size, stride, storage_offset = (2,), (3,), 3", "the size is too small"),
+        ("size, stride, storage_offset = (3,), (3,), 2**70", "behind the end of the storage"),
     ],
     "ex-channels-last": [
         ("def channels_last_strides(n, c, h, w):\n    return (c * h * w, h * w, w, 1)", "the default order"),
@@ -124,6 +129,14 @@ WRONG = {
         ("def clip_rows(rows, chosen):\n    rows[chosen] = 0", "is wanted"),
         ("def clip_rows(rows, chosen):\n    rows[::2].clamp_(min=0)", r"chosen = \[False, True, False\]"),
         ("def clip_rows(rows, chosen):\n    pass", "nothing was written"),
+        (
+            "def clip_rows(rows, chosen):\n    rows.data = rows.clone()\n    rows[chosen] = rows[chosen].clamp(min=0)",
+            "rows has a new storage",
+        ),
+        (
+            "def clip_rows(rows, chosen):\n    rows[chosen] = rows[chosen].clamp(min=0)\n    chosen.zero_()",
+            "changes chosen",
+        ),
         ("def clip_rows(rows, chosen):\n    rows[chosen].clamp_(min=0)\n    return rows", "or it went into a copy"),
         (
             "def clip_rows(rows, chosen):\n    rows.untyped_storage().resize_(0)",
@@ -140,6 +153,10 @@ WRONG = {
         ),
         ("def flatten_pixels(images):\n    return images.permute(0, 2, 3, 1)", "The shape is"),
         ("def flatten_pixels(images):\n    return None", "a tensor is wanted"),
+        (
+            "def flatten_pixels(images):\n    return images.permute(0, 2, 3, 1).reshape(len(images), -1).view(torch.int32)",
+            "The dtype is int32",
+        ),
         ("def flatten_pixels(images):\n    images.zero_()\n    return images.flatten(1)", "writes into images"),
         ("def flatten_pixels(images):\n    return images.permute(0, 2, 3, 1).flatten(1).to('meta')", "another order"),
         ("def flatten_pixels(images):\n    return images.permute(0, 2, 3, 1).view(2, -1)", "one row for each image"),
@@ -181,6 +198,19 @@ WRONG = {
         (
             "def snapshot(model):\n    return {n: t.clone() for n, t in model.eval().state_dict().items()}",
             "it is in eval mode after it",
+        ),
+        (
+            "def snapshot(model):\n    model.requires_grad_(False)\n"
+            "    return {n: t.clone() for n, t in model.state_dict().items()}",
+            "no longer requires a gradient",
+        ),
+        (
+            "def snapshot(model):\n    return {n: t.clone()[None] for n, t in model.state_dict().items()}",
+            r"has shape \(1, 3, 2\) in your snapshot, and \(3, 2\) in the model",
+        ),
+        (
+            "def snapshot(model):\n    return {n: t.clone().to_sparse() for n, t in model.state_dict().items()}",
+            "no plain tensor with numbers in slots",
         ),
         (
             "def snapshot(model):\n    kept = {n: t.clone() for n, t in model.state_dict().items()}\n    model.double()\n    return kept",

@@ -71,9 +71,10 @@ def _refused(target: slice, source: slice) -> bool:
 def clip_rows(answer: Callable) -> Outcome:
     rows = torch.tensor([[-1.0, 2.0], [-3.0, 4.0], [5.0, -6.0]])
     for chosen in (torch.tensor([True, False, True]), torch.tensor([2, 0]), torch.tensor([False, True, False])):
-        given, truth = rows.clone(), rows.clone()
+        given, truth, rows_chosen = rows.clone(), rows.clone(), chosen.clone()
         truth[chosen] = truth[chosen].clamp(min=0)
-        returned = answer(given, chosen.clone())
+        memory = given.detach()  # another tensor on the same storage: it sees what is written into it
+        returned = answer(given, rows_chosen)
         if equal(given, rows):
             if isinstance(returned, torch.Tensor) and not equal(returned, rows):
                 return wrong("rows has not changed: your function returns a new tensor. It should write into rows.")
@@ -84,6 +85,10 @@ def clip_rows(answer: Callable) -> Outcome:
             return wrong("All rows were clipped. Only the chosen ones should be.")
         if not equal(given, truth):
             return wrong(f"With chosen = {chosen.tolist()}, rows is now {_rows(given)}; {truth.tolist()} is wanted.")
+        if not equal(memory, truth):
+            return wrong("rows has a new storage after your function. It should write into the storage that rows had.")
+        if not unchanged(rows_chosen, chosen):
+            return wrong("Your function changes chosen. It should only read it.")
     return right("One assignment into rows: nothing is lost.")
 
 
@@ -104,6 +109,10 @@ def flatten_pixels(answer: Callable) -> Outcome:
             return wrong("Your function writes into images. It should only read them.")
         if not isinstance(given, torch.Tensor):
             return wrong(f"flatten_pixels returned {kind_of(given)}; a tensor is wanted.")
+        if given.dtype != truth.dtype:
+            return wrong(
+                f"The dtype is {dtype_name(given.dtype)}, and that of the images is {dtype_name(truth.dtype)}."
+            )
         if given.shape != truth.shape:
             return wrong(
                 f"The shape is {tuple(given.shape)} for images of shape {shape}, and {tuple(truth.shape)} is wanted: "
@@ -159,11 +168,18 @@ def snapshot(answer: Callable) -> Outcome:
         return wrong(f"Your function changes the model: {name!r} is different after it.")
     if not all(module.training for module in model.modules()):
         return wrong("Your function changes the model: it is in eval mode after it.")
+    if not all(parameter.requires_grad for parameter in model.parameters()):
+        return wrong("Your function changes the model: a parameter no longer requires a gradient.")
     if not hasattr(taken, "keys") or set(taken.keys()) != set(before):
         return wrong("A dict with all names of state_dict() is wanted, the buffers' names included.")
     for name, tensor in before.items():
         if not isinstance(taken[name], torch.Tensor):
             return wrong(f"The value of {name!r} is {kind_of(taken[name])}; a tensor is wanted.")
+        if cannot_be_read(taken[name]):
+            return wrong(f"The value of {name!r} is no plain tensor with numbers in slots.")
+        if taken[name].shape != tensor.shape:
+            shapes = tuple(taken[name].shape), tuple(tensor.shape)
+            return wrong(f"{name!r} has shape {shapes[0]} in your snapshot, and {shapes[1]} in the model.")
         if not equal(taken[name], tensor):
             return wrong(f"{name!r} in your snapshot does not have the numbers that the model has.")
         if taken[name].dtype != tensor.dtype:
@@ -177,7 +193,7 @@ def snapshot(answer: Callable) -> Outcome:
         return wrong(
             f"{follows[0]!r} follows the model: it shares its storage. A new dict still holds the same tensors."
         )
-    return right("Every tensor of it has a storage of its own.")
+    return right("No step of the model reaches the storages of your snapshot.")
 
 
 def wasteful(answer: Callable) -> Outcome:

@@ -143,6 +143,10 @@ def expand(answer: Any) -> Outcome:
         return right("Fifteen elements are read from three slots.")
     if not isinstance(answer, (list, tuple)) or len(answer) != 2:
         return wrong("A pair is wanted: the stride, and the number of slots.")
+    if same(truth[::-1], answer):
+        return wrong("Both are right, in the wrong order: the stride comes first, then the number of slots.")
+    if number_of(answer[1]) is None:
+        return wrong(f"The second part is the number of slots, a whole number, and not {in_short(answer[1])}.")
     if same((5, 1), answer[0]):
         return wrong("(5, 1) is the stride of a copy with 15 slots. expand makes no copy.")
     if same((0, 1), answer[0]):
@@ -168,8 +172,8 @@ def antidiagonal(answer: Any) -> Outcome:
         if view.numel() > x.numel():
             return wrong(f"That reads {view.numel():,} elements, and the other diagonal has {len(truth)}.")
         read = view.tolist()
-    except (RuntimeError, TypeError) as error:
-        if "out of bounds" in str(error):
+    except (RuntimeError, TypeError, ValueError) as error:
+        if "out of bounds" in str(error) or "Overflow" in str(error):
             return wrong(
                 "With these numbers the last element would lie behind the end of the storage, which has 12 slots."
             )
@@ -178,6 +182,10 @@ def antidiagonal(answer: Any) -> Outcome:
         return right("One row down and one column back is 4 − 1 = 3 slots.")
     if read == x.diagonal().tolist():
         return wrong(f"That reads {read}, the main diagonal. The other one starts at x[0, 3].")
+    if isinstance(read, list) and 0 < len(read) < len(truth) and read == truth[: len(read)]:
+        return wrong(
+            f"That reads {read}. These are right, and {len(truth)} elements are wanted: the size is too small."
+        )
     if isinstance(read, list) and read[:1] == truth[:1]:
         return wrong(f"That reads {read}. The start is right. A step is one row down (4 slots) and one column *back*.")
     return wrong(f"That reads {read}, and {truth} is wanted.")

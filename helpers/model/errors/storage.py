@@ -36,7 +36,7 @@ def _overlap_in_general(failure: Failure) -> Answer:
         return (
             f"{failure.call.at} writes in place to a tensor in which several elements lie in one slot, as after "
             "expand, and torch refuses that",
-            "Write to a clone of it, or to the tensor from which it was expanded.",
+            "Clone the whole before the write, as in x = x.clone(), or write to the tensor from which it was expanded.",
         )
     return (
         f"{failure.call.at} writes to a part of a storage that overlaps with the part that it reads, so it would "

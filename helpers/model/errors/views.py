@@ -73,7 +73,7 @@ def _view(match: re.Match, failure: Failure) -> Answer | None:
     layout, found = Layout.of(t), explain_view(t, shape)
     if found.possible:  # the variables of a caught error may hold other tensors by now
         return _view_in_general(match, failure)
-    name = failure.operand(0, "the tensor")
+    name = failure.operand(0, "the tensor") if failure.call.direct else "a tensor inside"
     call = f"{failure.call.at}"
     why = found.text.rstrip(".")
     if found.copies and found.facts.get("cause") == "memory format":
