@@ -16,7 +16,7 @@ from helpers.draw.links import MOST_LINKS, draw_links
 from helpers.draw.sentences import layout_sentence, storage_sentence
 from helpers.draw.strip import Gap, Strip
 from helpers.draw.svg import LABEL_SIZE, SMALL_SIZE, short_count, short_number, text_width
-from helpers.model.adapter import plain_access, storage_key
+from helpers.model.adapter import plain_access
 from helpers.model.finding import HelperError, kind_of
 from helpers.model.layout import Layout
 from helpers.model.memory import block_of
@@ -153,9 +153,9 @@ def _given_names(names: Sequence[str], count: int) -> list[str]:
 
 
 def _storage_picture(tensors: Sequence[torch.Tensor], layouts: Sequence[Layout], called: Sequence[str]) -> Drawing:
-    groups: dict[int, list[int]] = {}
+    groups: dict[object, list[int]] = {}
     for i, t in enumerate(tensors):
-        groups.setdefault(storage_key(t), []).append(i)
+        groups.setdefault(_block_drawn(t), []).append(i)
     canvas = Canvas()
     abouts = [_about_storage([layouts[i] for i in group], n, len(groups)) for n, group in enumerate(groups.values())]
     left = _margin([*abouts, [name + "  " for name in called]])
@@ -170,6 +170,12 @@ def _storage_picture(tensors: Sequence[torch.Tensor], layouts: Sequence[Layout],
         y = bottom + LINE
     sentence = storage_sentence(told)
     return Drawing(canvas.svg(sentence), sentence)
+
+
+def _block_drawn(t: torch.Tensor) -> object:
+    """Return what is equal for tensors on one block of memory: also for two storages made from one NumPy array."""
+    block = block_of(t)
+    return (block.space, block.start, block.nbytes) if block.start and block.nbytes else block.key
 
 
 def _written_names(written: Sequence[str], count: int) -> list[str]:

@@ -23,6 +23,7 @@ from helpers.draw.drawing import Drawing
 from helpers.model.finding import HelperError
 from helpers.model.watch import own_words
 
+LONGEST_MESSAGE = 200
 NO_VALUE = "That is no value for this control."
 
 
@@ -210,9 +211,11 @@ def control_number(value: Any) -> int:
 
 
 def in_words(error: Exception) -> str:
-    """Return an error's type with the first line of its message."""
+    """Return an error's type with the first line of its message, cut where it is longer than a sentence."""
     try:
         first = own_words(error)
+        if len(first) > LONGEST_MESSAGE:  # such as torch's list of all backends
+            first = first[:LONGEST_MESSAGE].rsplit(" ", 1)[0] + " …"
     except Exception:  # an error whose own text can't be read still has a type
         first = ""
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

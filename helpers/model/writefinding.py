@@ -74,7 +74,7 @@ def writes_finding(fn: Callable, gone: list[Temporary], sources: Sources, unjudg
     lost = tuple(write for write, _ in grouped.values())
     facts = {"lost": sum(w.times for w in lost)}
     if not lost:
-        text = f"{name_of(fn)} lost no write: all that it wrote was read, returned or kept."
+        text = f"{name_of(fn)} lost no write: no operator of torch wrote into a copy that nothing read."
         return WritesFinding(text=with_unjudged(text, unjudged), facts=facts)
     first, remedy = next(iter(grouped.values()))
     facts |= {"version": first.version, "touched": first.touched}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 
@@ -184,3 +185,14 @@ def test_elements_of_several_sizes_are_told_in_bytes_as_the_strip_counts_them():
     z = torch.zeros(3, dtype=torch.complex64)
     assert "reads 3 slots of 4 bytes, from byte 0 to byte 19" in draw_storage(z, z.real).sentence
     assert "reads 3 slots from 0 to 2" in draw_storage(x).sentence
+
+
+def test_two_storages_on_the_memory_of_one_array_are_one_strip():
+    array = np.arange(4.0)
+    seen = [torch.as_tensor(array) for _ in range(2)]
+    assert draw_storage(*seen).sentence.startswith("One storage of 32 bytes")
+    assert draw_storage(seen[0], torch.as_tensor(array[1:])).sentence.startswith("Storage 1 of 32 bytes")
+    assert draw_storage(torch.zeros(0), torch.zeros(0)).sentence.startswith("Storage 1 of 0 bytes")
+    blank = torch.zeros(2, device="meta")
+    assert draw_storage(blank, torch.zeros(2, device="meta")).sentence.startswith("Storage 1 of 8 bytes")
+    assert draw_storage(blank, blank[1:]).sentence.startswith("One storage of 8 bytes")

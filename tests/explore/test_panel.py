@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from helpers.draw.drawing import Drawing
-from helpers.explore.panel import Buttons, Panel, Select, Slider, Text, View
+from helpers.explore.panel import Buttons, Panel, Select, Slider, Text, View, in_words
 from helpers.model.finding import HelperError
 
 
@@ -118,3 +118,10 @@ def test_a_message_to_the_widget_changes_its_state_once():
 def test_importing_the_explorer_does_not_import_anywidget():
     code = "import sys, helpers.explore.panel; sys.exit('anywidget' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_error_is_quoted_in_the_length_of_a_sentence():
+    assert in_words(ValueError("short.")) == "ValueError: short"
+    said = in_words(ValueError("word " * 100))
+    assert said.endswith("word …")
+    assert len(said) < 220

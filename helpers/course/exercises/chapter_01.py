@@ -34,7 +34,7 @@ def _channels_last() -> str:
 
 def _matmul_copies() -> str:
     f = torch.randn(64, 64)
-    return "x.T @ x copies x.T first" if find_copies(lambda: f.T @ f).nbytes else "x.T @ x copies nothing"
+    return "f.T @ f copies f.T first" if find_copies(lambda: f.T @ f).nbytes else "f.T @ f copies nothing"
 
 
 def _view_non_contiguous() -> str:
@@ -103,7 +103,7 @@ PREDICTIONS = {
     "matmul-copies": Prediction(
         _matmul_copies,
         {
-            "x.T @ x copies x.T first": (
+            "f.T @ f copies f.T first": (
                 "Matrix libraries accept a transposed operand. Torch passes the strides on, and copies nothing."
             )
         },
