@@ -97,7 +97,7 @@ def _tensor(t: torch.Tensor, block: Block, name: str, frame: FrameType | None) -
     elif block.lacks_bytes:
         text, remedy = _resized(name, block)
     elif share.used < block.nbytes:
-        text, remedy = _small_part(name, block, share, base is not None and base_name is None)
+        text, remedy = _small_part(name, share, base is not None and base_name is None)
     elif block.numel * block.itemsize > share.used:
         text = _repeated(name, block)
     else:
@@ -116,9 +116,9 @@ def _resized(name: str, block: Block) -> tuple[str, str]:
     )
 
 
-def _small_part(name: str, block: Block, share: _Share, nameless_base: bool) -> tuple[str, str]:
+def _small_part(name: str, share: _Share, nameless_base: bool) -> tuple[str, str]:
     """A tensor that reads a part of its storage; a base that no name leads to is kept by the view alone."""
-    text, elements = f"{name} {_uses(share)}", block.numel * block.itemsize
+    text, elements = f"{name} {_uses(share)}", sum(b.numel * b.itemsize for b in share.blocks)
     if elements >= share.nbytes:
         return (
             f"{text}, some slots several times: saving or holding it keeps {share.nbytes:,} bytes, and a clone() would "

@@ -152,6 +152,12 @@ def test_a_list_of_words_may_be_an_array():
     assert "A list of letters is wanted" in verdict("ex-copies", torch.tensor([1, 3]))
 
 
+@pytest.mark.parametrize("step", [-9, -math.inf, 1e9, 0.5])
+def test_a_step_that_is_none_gets_no_error_of_the_check(step):
+    assert "gave " in (said := verdict("ex-first-bad", lambda losses: step))
+    assert "and that is finite" not in said
+
+
 @pytest.mark.parametrize("answer", [5, None, (1, 2, 3, 4), "word"])
 def test_the_wrong_number_of_parts_is_told(answer):
     assert verdict("ex-expand", answer).startswith("A pair is wanted")

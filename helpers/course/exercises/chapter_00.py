@@ -80,8 +80,8 @@ def _check_first_bad(answer: Callable) -> Outcome:
             return wrong(f"{call}; an index, which is a whole number, or None is wanted.")
         if truth is None:
             return wrong(f"{call}; all are finite there, so None is wanted.")
-        if given is not None and number_of(given) < truth and math.isfinite(losses[int(number_of(given))]):
-            return wrong(f"{call}: the loss there is {losses[int(number_of(given))]}, and that is finite.")
+        if (step := number_of(given)) in range(truth):
+            return wrong(f"{call}: the loss there is {losses[step]}, and that is finite.")
         if losses[truth] == inf or losses[truth] == -inf:
             return wrong(f"{call}: the loss at index {truth} is infinite, and that is bad too.")
         if given is not None:
